@@ -64,6 +64,7 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("`checks`", (("", "Checks"),)),
     ("`dead_letters`", (("", "DeadLetters"),)),
     ("`metrics`", (("", "Metrics"),)),
+    ("`state` **+**", (("", "State"),)),
     (
         "`resources`",
         (

@@ -5,6 +5,7 @@ results stay from 0.2 on. Nothing here imports Spark, Dagster or a server's clie
 """
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 from glassflow_dagster.config.load import load_pipeline as load_file
 from glassflow_dagster.config.load import load_written
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.state import STATE
 from glassflow_dagster.errors import GlassflowError
 
 if TYPE_CHECKING:
@@ -48,20 +50,25 @@ def run_pipeline(  # noqa: PLR0913 - the options of the command `run`
     """Run a pipeline in a process of its own and wait for its end; return the totals of the batches that it committed.
 
     until_caught_up: end when all records that the topics hold now are read; otherwise it runs until it is stopped.
-    state: the folder of checkpoints; by default GLASSFLOW_STATE, else `.glassflow/state`. create_table: create a
-    missing table even where the definition does not say so. timeout: seconds to wait for a server. spark: settings of
-    its Spark session. report: gets the driver's messages, one line each. Raises `GlassflowError` when the pipeline
-    fails. When the wait is interrupted, the pipeline is stopped after its current batch.
+    state: the folder of checkpoints, or the URL of their store; by default GLASSFLOW_STATE, else `.glassflow/state`.
+    create_table: create a missing table even where the definition does not say so. timeout: seconds to wait for a
+    server. spark: settings of its Spark session. report: gets the driver's messages, one line each. Raises
+    `GlassflowError` when the pipeline fails. When the wait is interrupted, the pipeline is stopped after its current
+    batch.
     """
     from glassflow_dagster.driver.log import failure_in  # noqa: PLC0415 - see the module
     from glassflow_dagster.driver.process import Deployment, state_folder  # noqa: PLC0415 - see the module
     from glassflow_dagster.streaming.delivery.totals import Totals  # noqa: PLC0415
 
-    folder = Path(state) if state is not None else state_folder()
-    deployment = Deployment(pipeline, folder, create_table, timeout, dict(spark or {}))
+    environment = {**os.environ, **({STATE: str(state)} if state is not None else {})}
+    deployment = Deployment(pipeline, state_folder(environment), create_table, timeout, dict(spark or {}))
     options = ["--print-totals", "--timeout", str(timeout), *(["--until-caught-up"] if until_caught_up else [])]
     with subprocess.Popen(
-        [*deployment.command, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*deployment.command, *options],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
     ) as process:
         assert process.stdin
         assert process.stdout

@@ -4,7 +4,7 @@ import fcntl
 import os
 import secrets
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,9 @@ from glassflow_dagster.driver import jvm
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.stack import down, status, up
 from glassflow_dagster.runtime.cache import exclusive
+from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage
 from glassflow_dagster.streaming.spark.session import start_session
+from tests.object_store import ObjectStoreServer, running_object_store
 
 FAULT_SEED = "GLASSFLOW_FAULT_SEED"
 _VARIANTS = "GLASSFLOW_TEST_VARIANTS"
@@ -116,6 +118,19 @@ def stack(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[
                 with suppress(BlockingIOError):
                     fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     down(data, print)
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStoreServer]:
+    """Share one object store among the tests of a worker process; they keep apart by prefixes."""
+    with running_object_store(tmp_path_factory.mktemp("object-store") / "data") as store:
+        yield store
+
+
+@pytest.fixture
+def object_storage(object_store: ObjectStoreServer) -> Callable[[], ObjectStorage]:
+    """Return a function that makes a storage with a prefix of its own."""
+    return lambda: ObjectStorage(object_store.state(), "p/checkpoint")
 
 
 @pytest.fixture(scope="session")

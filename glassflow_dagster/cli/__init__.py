@@ -16,6 +16,7 @@ from glassflow_dagster.cli.metrics import metrics
 from glassflow_dagster.cli.otlp import otlp
 from glassflow_dagster.cli.pools import pool
 from glassflow_dagster.cli.stack import stack
+from glassflow_dagster.cli.state import state
 from glassflow_dagster.cli.streams import run, start, status, stop
 from glassflow_dagster.cli.tables import table
 from glassflow_dagster.cli.verify import verify
@@ -29,6 +30,6 @@ def main() -> None:
 
 for _command in (
     stack, run, start, stop, status, pool, metrics, verify, validate, convert, infer, table, evaluate, dead_letters,
-    otlp, api,
+    otlp, api, state,
 ):  # fmt: skip
     main.add_command(_command)

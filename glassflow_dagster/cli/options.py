@@ -1,5 +1,6 @@
 """Options that several commands share, and how the commands report errors."""
 
+import os
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -8,6 +9,7 @@ from typing import Any
 
 import click
 
+from glassflow_dagster.config.model.state import STATE, State, is_url
 from glassflow_dagster.config.problems import DefinitionError
 from glassflow_dagster.driver.log import LOG_FORMAT, LogFormat
 from glassflow_dagster.errors import GlassflowError
@@ -18,9 +20,43 @@ DEFAULT_DATA = Path(".glassflow")
 DEFAULT_STATE = DEFAULT_DATA / "state"
 PIPELINES = Path("pipelines")
 
+
+class _StateType(click.ParamType):  # type: ignore[type-arg] # generic in the newest click only
+    """A local folder of state, or the URL of a store.
+
+    A URL becomes the environment variable, by which it replaces the definition's `state`, in this process and in the
+    drivers that it starts; the value is then the default folder, where working files remain.
+    """
+
+    name = "directory or url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the local folder; fails for a file, and for a URL that is no store."""
+        if not is_url(str(value)):
+            folder: Path = click.Path(path_type=Path, file_okay=False).convert(value, param, ctx)
+            return folder
+        try:
+            url = State(url=value).url
+        except ValueError:
+            self.fail(f"{value!r} is no store for state; write s3a://BUCKET/PREFIX or file:///FOLDER", param, ctx)
+        before = os.environ.get(STATE)
+        os.environ[STATE] = url
+        if ctx:
+            ctx.call_on_close(lambda: _restore(STATE, before))
+        return DEFAULT_STATE
+
+
+def _restore(variable: str, value: str | None) -> None:
+    """Set an environment variable to what it was; None for not set."""
+    if value is None:
+        os.environ.pop(variable, None)
+    else:
+        os.environ[variable] = value
+
+
 state_option = click.option(
-    "--state", type=click.Path(path_type=Path, file_okay=False), default=DEFAULT_STATE, show_default=True,
-    envvar="GLASSFLOW_STATE", help="Folder of checkpoints, heartbeats and logs.",
+    "--state", type=_StateType(), default=DEFAULT_STATE, show_default=True, envvar=STATE,
+    help="Folder of checkpoints, heartbeats and logs; or the checkpoints' store, s3a://BUCKET/PREFIX.",
 )  # fmt: skip
 data_option = click.option(
     "--data", type=click.Path(path_type=Path, file_okay=False), default=DEFAULT_DATA, show_default=True,

@@ -1,4 +1,4 @@
-"""The commands that start and stop the embedded Kafka and ClickHouse."""
+"""The commands that start and stop the embedded servers."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from glassflow_dagster.cli.options import data_option, exit_on_error, report
 
 @click.group()
 def stack() -> None:
-    """Start and stop the embedded Kafka and ClickHouse, for development on one machine."""
+    """Start and stop the embedded Kafka and ClickHouse, for development on one machine, and an object store."""
 
 
 @stack.command("up")
@@ -23,20 +23,34 @@ def stack() -> None:
     type=click.IntRange(1, 65535),
     help="Port of ClickHouse's native protocol, for clickhouse-client; off by default.",
 )
+@click.option("--object-store", "with_store", is_flag=True, help="Also start an object store (S3), for --state s3a://.")
+@click.option("--object-store-port", type=click.IntRange(1, 65535), default=7070, show_default=True)
 @exit_on_error
-def stack_up(data: Path, kafka_port: int, clickhouse_port: int, native_port: int | None) -> None:
-    """Start both servers in the background and wait until both answer."""
+def stack_up(
+    data: Path,
+    kafka_port: int,
+    clickhouse_port: int,
+    native_port: int | None,
+    with_store: bool,
+    object_store_port: int,
+) -> None:
+    """Start the servers in the background and wait until they answer."""
+    from glassflow_dagster.local.object_store import BUCKET, object_store_variables
     from glassflow_dagster.local.stack import up
 
-    for line in _stack_lines(up(data, kafka_port, clickhouse_port, report, native_port)):
+    store_port = object_store_port if with_store else None
+    for line in _stack_lines(up(data, kafka_port, clickhouse_port, report, native_port, store_port)):
         click.echo(line)
+    if store_port:
+        exports = " ".join(f"{name}={value}" for name, value in object_store_variables(store_port).items())
+        click.echo(f"for state in the object store: export {exports} GLASSFLOW_STATE=s3a://{BUCKET}/state")
 
 
 @stack.command("down")
 @data_option
 @exit_on_error
 def stack_down(data: Path) -> None:
-    """Stop both servers; their data is kept."""
+    """Stop the servers; their data is kept."""
     from glassflow_dagster.local.stack import down
 
     down(data, report)
@@ -58,7 +72,8 @@ def stack_status(data: Path) -> None:
 def _stack_lines(stack_state: Any) -> list[str]:
     """Return a line for each server: its state, data folder and log file."""
     return [
-        f"{server.name:<11} {_state(server)}; data: {server.data}; log: {server.log}" for server in stack_state.servers
+        f"{server.name.removeprefix('the '):<12} {_state(server)}; data: {server.data}; log: {server.log}"
+        for server in stack_state.servers
     ]
 
 

@@ -131,11 +131,12 @@ def _release(config: PipelineConfig, state: Path) -> None:
     from glassflow_dagster.driver.heartbeat import pipeline_folder
     from glassflow_dagster.driver.process import UP, status
     from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
+    from glassflow_dagster.streaming.checkpoint.storage import open_storage
 
     name = config.pipeline_id
     if status(state, name).state in UP:  # a driver is running
         raise GlassflowError(f"{name} is running and needs this setting; stop it first: glassflow-dagster stop {name}")
-    open_batch = Checkpoint(pipeline_folder(state, name) / "checkpoint").pending_plan()
+    open_batch = Checkpoint(open_storage(config.state, pipeline_folder(state, name), name)).pending_plan()
     if open_batch:
         raise GlassflowError(
             f"{name}: batch {open_batch.batch_id} is in flight, and repeating it needs this setting; finish it first: "

@@ -29,8 +29,8 @@ class Runner(dg.Resolvable, dg.Model):
     state: Annotated[
         str | None,
         text(
-            "folder of checkpoints, heartbeats and logs, relative to this file; if omitted: GLASSFLOW_STATE, else "
-            ".glassflow/state in the working folder"
+            "folder of checkpoints, heartbeats and logs, relative to this file, or the checkpoints' store, "
+            "s3a://BUCKET/PREFIX; if omitted: GLASSFLOW_STATE, else .glassflow/state in the working folder"
         ),
     ] = None
     create_table: Annotated[

@@ -25,6 +25,7 @@ from glassflow_dagster.components.attributes import (
 from glassflow_dagster.components.scaffolder import PipelineFolderScaffolder
 from glassflow_dagster.components.templates import as_written, text, texts_within
 from glassflow_dagster.config.load import load_written
+from glassflow_dagster.config.model.state import STATE, is_url
 from glassflow_dagster.config.servers import CONNECTIONS
 from glassflow_dagster.driver.log import LogFormat
 from glassflow_dagster.driver.process import state_folder
@@ -130,10 +131,14 @@ class PipelineFolder(dg.Component, dg.Model, dg.Resolvable):
             raise GlassflowError("attributes: folder and pipeline exclude each other; remove one")
         replaced = self.connections.replaced()
         environment = {CONNECTIONS: json.dumps(replaced)} if replaced else {}
+        state = self.runner.state
+        if state and is_url(state):
+            environment[STATE] = state
+            state = None
         orchestration = Orchestration(
             name=identifier(self.name) if self.name else _name_of(here, context),
             runner=LocalRunner(
-                state=(here / self.runner.state).absolute() if self.runner.state else state_folder(),
+                state=(here / state).absolute() if state else state_folder({**os.environ, **environment}),
                 create_table=self.runner.create_table,
                 timeout=self.runner.timeout,
                 spark_config=self.runner.settings(),

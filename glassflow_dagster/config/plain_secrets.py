@@ -5,8 +5,17 @@ from typing import Any
 
 from glassflow_dagster.config.variables import holds_variable
 
-# Secret keys of connection_params, of its parts, and of schema_registry.
-SECRETS = ("client_secret", "password", "client_key", "kerberos_keytab", "api_secret", "bearer_token")
+# Secret keys of connection_params, of its parts, of schema_registry, and of the state.
+SECRETS = (
+    "client_secret",
+    "password",
+    "client_key",
+    "kerberos_keytab",
+    "api_secret",
+    "bearer_token",
+    "secret_access_key",
+    "session_token",
+)
 
 
 def secrets_in(definition: dict[str, Any]) -> tuple[str, ...]:
@@ -20,6 +29,7 @@ def secrets_in(definition: dict[str, Any]) -> tuple[str, ...]:
         if isinstance(part, dict)
         for secret in _plain_secrets(f"{path}.{name}", part.get(name))
     ]
+    secret_paths += _plain_secrets("state", definition.get("state"))
     return tuple(
         f"{path}: is in plain text in the file; write ${{VAR}} or ${{file:PATH}} instead" for path in secret_paths
     )

@@ -1,6 +1,7 @@
 """Replace the servers of a definition by those of the environment.
 
-With `GLASSFLOW_KAFKA_BROKERS` and `GLASSFLOW_CLICKHOUSE_URL` a definition runs unchanged against other servers. With
+With `GLASSFLOW_KAFKA_BROKERS` and `GLASSFLOW_CLICKHOUSE_URL` a definition runs unchanged against other servers, and
+with a URL in `GLASSFLOW_STATE` it keeps its checkpoint in another store. With
 `GLASSFLOW_CONNECTIONS` any keys of its connections are replaced, such as those of encryption and credentials.
 """
 
@@ -9,10 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from pydantic import ValidationError
+
 from glassflow_dagster.config.model.connections import ClickHouseConnection, KafkaConnection
 from glassflow_dagster.config.model.fields import Part
 from glassflow_dagster.config.model.otlp import signal_of
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.state import STATE, State, is_url
 from glassflow_dagster.config.problems import suggestion
 from glassflow_dagster.errors import GlassflowError
 
@@ -97,7 +101,7 @@ def with_servers_of(config: PipelineConfig, environment: Mapping[str, str]) -> P
     """Return the definition with the servers of the environment, as far as its variables are set.
 
     GLASSFLOW_KAFKA_BROKERS replaces the whole connection of every source, GLASSFLOW_CLICKHOUSE_URL the address, user
-    and password of the sink.
+    and password of the sink, GLASSFLOW_STATE the URL of the checkpoint's store.
     """
     brokers = environment.get("GLASSFLOW_KAFKA_BROKERS")
     url = environment.get("GLASSFLOW_CLICKHOUSE_URL")
@@ -110,7 +114,21 @@ def with_servers_of(config: PipelineConfig, environment: Mapping[str, str]) -> P
         connection = sink.connection_params.model_copy(update=clickhouse_address(url, "GLASSFLOW_CLICKHOUSE_URL"))
         # model_copy does not validate; model_validate does.
         sink = sink.model_copy(update={"connection_params": type(connection).model_validate(dict(connection))})
-    return config.model_copy(update={"sources": sources, "sink": sink})
+    return config.model_copy(update={"sources": sources, "sink": sink, "state": _state_of(config, environment)})
+
+
+def _state_of(config: PipelineConfig, environment: Mapping[str, str]) -> State | None:
+    """Return the store of the checkpoint: the environment's, if it has a URL, with the definition's access to it.
+
+    Raises `GlassflowError` for a URL that is no store.
+    """
+    url = environment.get(STATE, "")
+    if not is_url(url):
+        return config.state  # a local folder, or nothing
+    try:
+        return State.model_validate({**(dict(config.state) if config.state else {}), "url": url})
+    except ValidationError as error:
+        raise GlassflowError(f"{STATE}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
 
 
 def clickhouse_address(url: str, setting: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ _TYPE_INDEX = 2
 _PATTERN_TEXTS = {
     "pipeline_id": "may hold letters, digits, '-' and '_' only, and starts with a letter or digit",
     "pool": "may hold up to 100 letters, digits, '-' and '_' only, and starts with a letter or digit",
+    "state.endpoint": "is no URL of a server; write http://HOST:PORT or https://HOST",
     "sink.bookkeeping_engine": "must be MergeTree, ReplicatedMergeTree or SharedMergeTree, with their arguments if any",
     "checks.every": "is not a cron schedule; write five fields, such as '*/15 * * * *'",
 }

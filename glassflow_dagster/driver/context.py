@@ -11,6 +11,8 @@ from glassflow_dagster.driver.heartbeat import DriverState
 from glassflow_dagster.driver.heartbeat_writer import HeartbeatWriter
 from glassflow_dagster.driver.log import DriverLog
 from glassflow_dagster.driver.options import RunOptions
+from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
+from glassflow_dagster.streaming.checkpoint.storage import open_storage
 
 T = TypeVar("T")
 
@@ -19,7 +21,8 @@ T = TypeVar("T")
 class RunContext:
     """One run of a pipeline by a driver.
 
-    folder: the pipeline's state folder, which holds its checkpoint. report: writes a message for the user.
+    folder: the pipeline's local folder, which holds its checkpoint unless that is in another store. report: writes a
+    message for the user.
     """
 
     config: PipelineConfig
@@ -27,6 +30,10 @@ class RunContext:
     folder: Path
     heartbeat: HeartbeatWriter
     report: DriverLog
+
+    def checkpoint(self) -> Checkpoint:
+        """Return the pipeline's checkpoint, without reading it."""
+        return Checkpoint(open_storage(self.config.state, self.folder, self.config.pipeline_id))
 
     @property
     def topic_patience(self) -> float | None:

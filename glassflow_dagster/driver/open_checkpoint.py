@@ -58,6 +58,7 @@ def _find_or_create(run: RunContext, prepared: Prepared, spark: SparkSession) ->
     if not run.options.start_over:
         # Checked before the session was opened, too; another driver may have written in the meantime.
         run.retry(lambda: require_nothing_written(prepared.client, run.config))
+    checkpoint.storage.require_atomic_creation()
     return checkpoint.create(run.config, tables[0].rows, shuffle_partitions(spark))
 
 
@@ -99,4 +100,6 @@ def _begin_epoch(run: RunContext, prepared: Prepared, identity: CheckpointIdenti
     client, config = prepared.client, run.config
     scope = (config.sink.connection_params.database, config.pipeline_id, identity.checkpoint_id)
     rows = run.retry(lambda: count_by_table(client, prepared.tables))
-    return run.retry(lambda: begin_epoch(client, *scope, str(run.folder), rows))
+    checkpoint = prepared.checkpoint
+    place = str(run.folder) if checkpoint.storage.folder else checkpoint.location
+    return run.retry(lambda: begin_epoch(client, *scope, place, rows))

@@ -52,8 +52,8 @@ def find_outdated_batch(
         return None
     if old is None or old.digest != pending.definition:
         raise CheckpointError(
-            f"{checkpoint.folder}: batch {pending.batch_id} was started with another definition, which is not stored; "
-            "undo the last edit of the definition, run once, then edit again"
+            f"{checkpoint.location}: batch {pending.batch_id} was started with another definition, which is not "
+            "stored; undo the last edit of the definition, run once, then edit again"
         )
     return OutdatedBatch(pending.batch_id, old, tuple(planned.types for planned in pending.tables))
 

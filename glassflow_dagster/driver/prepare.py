@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from clickhouse_connect.driver.client import Client
 
@@ -19,8 +20,11 @@ from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target.prepare import prepare_target, secure_target
 from glassflow_dagster.config.load import warnings
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.rules.state import state_problems
 from glassflow_dagster.driver.context import RunContext
+from glassflow_dagster.driver.heartbeat import make_pipeline_folder
 from glassflow_dagster.driver.outdated_batch import find_outdated_batch, find_tables_of
+from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.errors import TopicForbidden, TopicMissing
 from glassflow_dagster.kafka.replay_topic import ensure_replay_topic
 from glassflow_dagster.kafka.start_offsets import starting_offsets
@@ -33,6 +37,7 @@ from glassflow_dagster.streaming.checkpoint.consistency import (
     wait_for_topics,
 )
 from glassflow_dagster.streaming.checkpoint.first_start import require_empty, require_nothing_written
+from glassflow_dagster.streaming.checkpoint.restore import COPY_FIRST
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ def prepare(run: RunContext) -> Prepared:
 
     Raises `GlassflowError` where the pipeline cannot run, and `Stopped` when a signal asks it to stop meanwhile.
     """
-    checkpoint = Checkpoint(run.folder / "checkpoint")
+    checkpoint = run.checkpoint()
     _prepare_checkpoint_files(run, checkpoint)
     for warning in warnings(run.config):
         run.warn(warning)
@@ -72,6 +77,33 @@ def prepare(run: RunContext) -> Prepared:
         _require_first_start(run, client, checkpoint)
     _require_finishable(run, client, tables, checkpoint)
     return Prepared(client, run.config, tables, checkpoint, compacted_topics(run))
+
+
+def require_store(run: RunContext) -> None:
+    """Raise `GlassflowError` where the store of the checkpoint cannot be used, or not with these options."""
+    state = run.config.state
+    if state is None:
+        return
+    if state.folder is not None:
+        _make_store_folder(state.folder / run.config.pipeline_id)
+        return
+    # The environment names the store after the rules have seen the definition, and the command line the pool.
+    for problem in state_problems(run.config):
+        raise GlassflowError(f"{problem.path}: {problem.text}")
+    if run.options.pool:
+        raise GlassflowError(f"--pool: state in {state.url} needs a JVM of its own; remove the option")
+    option = "--rebuild-state" if run.options.rebuild else "--accept-loss" if run.options.accept else None
+    if option:
+        raise GlassflowError(f"{option}: needs the checkpoint in a folder, and it is in {state.url}; {COPY_FIRST}")
+    run.checkpoint().storage.require_usable()
+
+
+def _make_store_folder(folder: Path) -> None:
+    """Create a pipeline's folder in a store, which only its user may read; raise `GlassflowError` where that fails."""
+    try:
+        make_pipeline_folder(folder)
+    except OSError as error:
+        raise GlassflowError(f"{folder}: cannot be written ({error.strerror}); name another folder as state") from None
 
 
 def _require_finishable(run: RunContext, client: Client, tables: Sequence[Table], checkpoint: Checkpoint) -> None:
@@ -113,9 +145,19 @@ def _set_damaged_aside(run: RunContext, checkpoint: Checkpoint) -> None:
 
 
 def _set_aside(run: RunContext, checkpoint: Checkpoint) -> None:
-    """Rename the checkpoint's folder, if there is one, so that the run begins without a checkpoint."""
+    """Rename the checkpoint's folder, if there is one, so that the run begins without a checkpoint.
+
+    Raises `CheckpointError` where it is in an object store, which has no renaming.
+    """
+    if checkpoint.storage.folder is None:
+        if checkpoint.storage.names(""):
+            raise CheckpointError(
+                f"{checkpoint.location}: has a checkpoint already, which an object store cannot rename; remove "
+                "what is below it, or name another URL, then use --start-over"
+            )
+        return
     if checkpoint.folder.exists():
-        aside = run.folder / time.strftime("checkpoint.aside-%Y%m%d-%H%M%S")
+        aside = checkpoint.folder.with_name(time.strftime("checkpoint.aside-%Y%m%d-%H%M%S"))
         checkpoint.folder.rename(aside)
         run.warn(f"the old checkpoint is now in {aside}; remove it when the pipeline runs again")
 

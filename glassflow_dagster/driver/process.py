@@ -20,6 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.state import STATE, is_url
 from glassflow_dagster.driver.heartbeat import (
     STALE_AFTER,
     DriverState,
@@ -157,8 +158,12 @@ class LaunchFailed(GlassflowError):
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the default folder of state: GLASSFLOW_STATE, else `.glassflow/state` in the working folder."""
-    return Path(environment.get("GLASSFLOW_STATE") or Path(".glassflow") / "state").absolute()
+    """Return the default local folder of state: GLASSFLOW_STATE, else `.glassflow/state` in the working folder.
+
+    A URL in GLASSFLOW_STATE is the store of the checkpoints; working files remain in the default folder.
+    """
+    named = environment.get(STATE, "")
+    return (Path(named) if named and not is_url(named) else Path(".glassflow") / "state").absolute()
 
 
 def status(state: Path, pipeline_id: str) -> StreamStatus:

@@ -11,7 +11,11 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import Fenced, GlassflowError
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointError
 from glassflow_dagster.streaming.checkpoint.consistency import require_topics, wait_for_topics
-from glassflow_dagster.streaming.spark.spark_errors import explain_failure, may_lack_records
+from glassflow_dagster.streaming.spark.spark_errors import explain_failure, is_conflict, may_lack_records
+
+
+class CheckpointConflict(GlassflowError):
+    """An older driver, whose inserts are refused by now, has written to the checkpoint: it is to be read again."""
 
 
 def query_failure(
@@ -19,11 +23,16 @@ def query_failure(
 ) -> GlassflowError:
     """Return the error that ended a query: a newer driver, records that Kafka no longer has, or Spark's own reason.
 
+    `CheckpointConflict` where an older driver has written the checkpoint meanwhile.
+
     ClickHouse and Kafka are asked for the details that Spark's text lacks; when they do not answer, the text is used.
     """
     if Fenced.__name__ in str(error) and (fenced := _find_newer_driver(epoch, client)):
         # Raised in a Python worker, it arrives as text only; the query returns it as an exception with all details.
         return fenced
+    if is_conflict(error):
+        # In an object store, where a lock of this host does not keep out a driver of another one.
+        return _find_newer_driver(epoch, client) or CheckpointConflict(explain_failure(error))
     if may_lack_records(error) and (lost := _find_lost_records(config, checkpoint)):
         return lost
     return GlassflowError(explain_failure(error))

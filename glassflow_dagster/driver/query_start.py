@@ -149,7 +149,11 @@ class QueryStarter:
             stages, query = None, self._start_planned(events, writer, config, until_caught_up=until_caught_up)
         else:
             stages = BatchQuery(
-                records, events, config.pipeline_id, self.opened.checkpoint.folder, self.run.folder / SPARK_SCRATCH
+                records,
+                events,
+                config.pipeline_id,
+                self.opened.checkpoint.spark_location,
+                self.run.folder / SPARK_SCRATCH,
             )
             if stages.may_inline(FIRST_RECORDS, self.bound.record_bytes):
                 self.bound.begin_with(FIRST_RECORDS)
@@ -170,7 +174,7 @@ class QueryStarter:
     ) -> StreamingQuery:
         """Start a query that Spark plans with all of its stages, as it must where they use its watermark."""
         stream = events.writeStream.foreachBatch(writer).queryName(config.pipeline_id).outputMode("append")
-        stream = stream.option("checkpointLocation", str(self.opened.checkpoint.folder))
+        stream = stream.option("checkpointLocation", self.opened.checkpoint.location)
         return (stream.trigger(availableNow=True) if until_caught_up else stream).start()
 
     def _is_partitioned(self, tables: Sequence[Table]) -> bool:

@@ -17,6 +17,7 @@ from glassflow_dagster.driver.log import DriverLog
 from glassflow_dagster.driver.options import Report, RunOptions, allowed_settings
 from glassflow_dagster.driver.pool.attach import attached_session, require_detached
 from glassflow_dagster.kafka.client import java_libraries, java_options
+from glassflow_dagster.streaming.spark.object_store import object_store_jars, use_object_store
 from glassflow_dagster.streaming.spark.session import (
     DRIVER_JAVA_OPTIONS,
     SHUFFLE_PARTITIONS,
@@ -50,6 +51,9 @@ class SparkStart:
             # By default a new state has as many partitions as tasks run at once.
             if SHUFFLE_PARTITIONS not in settings:
                 spark.conf.set(SHUFFLE_PARTITIONS, str(spark.sparkContext.defaultParallelism))
+            state = self.config.state
+            if state and state.is_object_store:
+                use_object_store(spark, state, self.folder / SPARK_SCRATCH)
             yield spark
 
     @contextmanager
@@ -88,6 +92,8 @@ def starting_spark(
         return
     settings = spark_settings_of(config, options)
     more_jars = java_libraries(config.connection, log)
+    if config.state and config.state.is_object_store:
+        more_jars += object_store_jars(log)
     with launching_jvm(f"glassflow {config.pipeline_id}", folder, settings, lock, log, more_jars) as launch:
         yield SparkStart(config, options, folder, lock, launch)
 

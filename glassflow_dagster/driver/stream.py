@@ -11,7 +11,8 @@ from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.open_checkpoint import open_checkpoint
 from glassflow_dagster.driver.options import Report
 from glassflow_dagster.driver.pipeline_metrics import read_pipeline
-from glassflow_dagster.driver.prepare import Prepared, compacted_topics, prepare
+from glassflow_dagster.driver.prepare import Prepared, compacted_topics, prepare, require_store
+from glassflow_dagster.driver.query_failure import CheckpointConflict
 from glassflow_dagster.driver.query_start import QueryStarter, begins_inline
 from glassflow_dagster.driver.record_sample import sample_records
 from glassflow_dagster.driver.schema_changes import SchemaChanges, require_not_stopped
@@ -25,6 +26,9 @@ from glassflow_dagster.streaming.delivery.totals import Totals
 from glassflow_dagster.streaming.spark.python_workers import start_workers
 from glassflow_dagster.streaming.spark.session import protobuf_answers
 
+# An older driver ends with its next insert, so it writes to the checkpoint once or twice after it was replaced.
+_MOST_CONFLICTS = 5
+
 
 def stream(run: RunContext, spark_start: SparkStart, stop: StopRequest) -> Totals:
     """Run the pipeline until it is stopped or has caught up; return the totals of the batches that it committed.
@@ -33,6 +37,7 @@ def stream(run: RunContext, spark_start: SparkStart, stop: StopRequest) -> Total
     """
     with _served_metrics(run.config, run.options.state, run.report):
         with stop.ending_waits():
+            require_store(run)
             run = with_matching_topics(run)
             prepared = prepare(run)
             run.retry(lambda: require_not_stopped(prepared.client, prepared.config))
@@ -59,11 +64,21 @@ def _run_query(run: RunContext, prepared: Prepared, spark_start: SparkStart, sto
                 # First, as a column that is added changes the table of an open batch.
                 totals += QueryStarter(run, prepared, opened, spark, bound).finish_open_batch()
                 run, prepared = changes.at_start(run, prepared)
+            conflicts = 0
             while True:
                 queries = QueryStarter(run, prepared, opened, spark, bound)
-                totals += queries.finish_outdated_batch()
-                known = changes.known(run)
-                ended = supervise(run, queries.start(), stop, spark, known)
+                try:
+                    totals += queries.finish_outdated_batch()
+                    known = changes.known(run)
+                    ended = supervise(run, queries.start(), stop, spark, known)
+                except CheckpointConflict as conflict:
+                    conflicts += 1
+                    if conflicts > _MOST_CONFLICTS:
+                        raise
+                    run.warn(f"{conflict}; reading the checkpoint again")
+                    opened = open_checkpoint(run, prepared, spark)
+                    changes = SchemaChanges(prepared.client, opened.epoch, protobuf_answers(spark))
+                    continue
                 totals += ended.totals
                 if not ended.new_topics and not ended.schema:
                     return totals

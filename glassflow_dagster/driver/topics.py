@@ -34,7 +34,7 @@ def _topics_of_checkpoint(run: RunContext) -> tuple[tuple[str, ...], Collection[
     """Return the topics of the checkpoint, and those of them that have next offsets; none where it is not used."""
     if run.options.start_over:
         return (), ()
-    checkpoint = Checkpoint(run.folder / "checkpoint")
+    checkpoint = run.checkpoint()
     try:
         identity = checkpoint.identity()
         return (identity.topics[:-1], checkpoint.next_offsets()) if identity else ((), ())

@@ -4,7 +4,8 @@
     DIR/logs                             log files
     DIR/kafka.json  DIR/clickhouse.json  process records: process id, start time and ports
 
-Both listen on loopback only. Later commands find the processes by these records, never by name.
+An object store is a third server, `object-store`, where it is asked for. All listen on loopback only. Later commands
+find the processes by these records, never by name.
 """
 
 import fcntl
@@ -16,11 +17,13 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.broker import broker_answers, prepare_broker
+from glassflow_dagster.local.object_store import object_store_answers, prepare_object_store
 from glassflow_dagster.local.ports import require_free
 from glassflow_dagster.runtime.process import Background, read_process, start_process, write_process
 
@@ -54,19 +57,20 @@ class ServerStatus:
 
 @dataclass(frozen=True)
 class StackStatus:
-    """The status of both servers."""
+    """The status of the servers. object_store: None where it was not started, or was stopped."""
 
     kafka: ServerStatus
     clickhouse: ServerStatus
+    object_store: ServerStatus | None = None
 
     @property
-    def servers(self) -> tuple[ServerStatus, ServerStatus]:
-        """Both servers, Kafka first."""
-        return self.kafka, self.clickhouse
+    def servers(self) -> tuple[ServerStatus, ...]:
+        """All servers, Kafka first."""
+        return (self.kafka, self.clickhouse, *((self.object_store,) if self.object_store else ()))
 
     @property
     def running(self) -> bool:
-        """Whether both run."""
+        """Whether all run."""
         return all(server.running for server in self.servers)
 
 
@@ -111,46 +115,74 @@ class _Server:
         )
 
 
-def up(
-    data: Path, kafka_port: int, clickhouse_port: int, report: Report, native_port: int | None = None
-) -> StackStatus:
-    """Start the servers that are not running and wait until both answer.
+@dataclass(frozen=True)
+class _Wanted:
+    """A server that is to run: its port, how it is started, and whether it answers."""
 
-    native_port: for ClickHouse's native protocol; None switches it off.
+    server: _Server
+    port: int
+    start: Callable[[], Background]
+    answers: Callable[[], bool]
+
+
+def up(  # noqa: PLR0913, PLR0917 - a port each
+    data: Path,
+    kafka_port: int,
+    clickhouse_port: int,
+    report: Report,
+    native_port: int | None = None,
+    object_store_port: int | None = None,
+) -> StackStatus:
+    """Start the servers that are not running and wait until they answer.
+
+    native_port: for ClickHouse's native protocol; None switches it off. object_store_port: None for no object store.
 
     Raises GlassflowError when a port is taken or differs from that of a running server, when the folder cannot be
     written, or when a server does not start; the servers that this call has started are then stopped.
     """
     if kafka_port == clickhouse_port:
         raise GlassflowError(f"Kafka and ClickHouse cannot share port {kafka_port}; choose another with --kafka-port N")
-    kafka, clickhouse = _servers(data)
+    kafka, clickhouse, store = _servers(data)
+    wanted = [
+        _Wanted(
+            kafka,
+            kafka_port,
+            lambda: _start_kafka(kafka, kafka_port, report),
+            lambda: broker_answers(kafka_port, kafka.data),
+        ),
+        _Wanted(
+            clickhouse,
+            clickhouse_port,
+            lambda: _start_clickhouse(clickhouse, clickhouse_port, native_port, report),
+            lambda: _clickhouse_answers(clickhouse_port),
+        ),
+    ]
+    if object_store_port:
+        start = partial(_start_object_store, store, object_store_port, report)
+        wanted.append(_Wanted(store, object_store_port, start, partial(object_store_answers, object_store_port)))
     with _locked(data):
-        running = {
-            server: _running_on(server, port) for server, port in ((kafka, kafka_port), (clickhouse, clickhouse_port))
-        }
-        if not running[kafka]:
-            require_free(kafka_port, kafka.name, kafka.option)
-        if not running[clickhouse]:
-            require_free(clickhouse_port, clickhouse.name, clickhouse.option)
-            if native_port:
-                require_free(native_port, f"{clickhouse.name}'s native protocol", "--native-port")
-        else:
-            _require_native_port(clickhouse, running[clickhouse], native_port)
-        # Those that this call has started, which it stops when it fails.
-        started: list[tuple[_Server, Background]] = []
-        try:
-            if not running[kafka]:
-                started.append((kafka, _start_kafka(kafka, kafka_port, report)))
-            if not running[clickhouse]:
-                started.append((clickhouse, _start_clickhouse(clickhouse, clickhouse_port, native_port, report)))
-            # Also for servers that were running: an `up` that was killed may have left them while starting.
-            _wait(kafka, lambda: broker_answers(kafka_port, kafka.data))
-            _wait(clickhouse, lambda: _clickhouse_answers(clickhouse_port))
-        except BaseException:
-            for server, process in started:
-                _stop(server, process)
-            raise
+        running = {each.server: _running_on(each.server, each.port) for each in wanted}
+        missing = [each for each in wanted if not running[each.server]]
+        for each in missing:
+            require_free(each.port, each.server.name, each.server.option)
+        _require_native_port(clickhouse, running[clickhouse], native_port)
+        _start_all(wanted, missing)
         return status(data)
+
+
+def _start_all(wanted: Sequence[_Wanted], missing: Sequence[_Wanted]) -> None:
+    """Start the missing servers, and wait until all that are wanted answer; stop those again when one does not."""
+    started: list[tuple[_Server, Background]] = []
+    try:
+        for each in missing:
+            started.append((each.server, each.start()))  # noqa: PERF401 - those before an error are stopped
+        # Also for servers that were running: an `up` that was killed may have left them while starting.
+        for each in wanted:
+            _wait(each.server, each.answers)
+    except BaseException:
+        for server, process in started:
+            _stop(server, process)
+        raise
 
 
 def down(data: Path, report: Report) -> None:
@@ -169,17 +201,18 @@ def down(data: Path, report: Report) -> None:
 
 
 def status(data: Path) -> StackStatus:
-    """Return the status of both servers from their process records; connects to no server."""
-    kafka, clickhouse = _servers(data)
-    return StackStatus(kafka.status(), clickhouse.status())
+    """Return the status of the servers from their process records; connects to no server."""
+    kafka, clickhouse, store = _servers(data)
+    return StackStatus(kafka.status(), clickhouse.status(), store.status() if store.record.exists() else None)
 
 
-def _servers(data: Path) -> tuple[_Server, _Server]:
-    """Return Kafka and ClickHouse with their paths below a data folder."""
+def _servers(data: Path) -> tuple[_Server, _Server, _Server]:
+    """Return Kafka, ClickHouse and the object store with their paths below a data folder."""
     folder = data.absolute()
     return (
         _Server("kafka", "Kafka", "--kafka-port", folder),
         _Server("clickhouse", "ClickHouse", "--clickhouse-port", folder),
+        _Server("object-store", "the object store", "--object-store-port", folder),
     )
 
 
@@ -214,7 +247,9 @@ def _running_on(server: _Server, port: int) -> Background | None:
 
 
 def _require_native_port(server: _Server, running: Background | None, port: int | None) -> None:
-    """Raise GlassflowError when ClickHouse is already running, and without the requested native port."""
+    """Raise GlassflowError when the native port is taken, or ClickHouse is already running without it."""
+    if port and not running:
+        require_free(port, f"{server.name}'s native protocol", "--native-port")
     if running and port and running.native_port != port:
         raise GlassflowError(
             f"{server.name} of {server.folder} already runs, without port {port} for its native protocol; stop it "
@@ -238,6 +273,13 @@ def _start_clickhouse(server: _Server, port: int, native_port: int | None, repor
     command = [sys.executable, "-m", module, "--data", str(server.data), "--port", str(port)]
     command += ["--native-port", str(native_port)] if native_port else []
     return _start(server, command, port, variables={}, native_port=native_port)
+
+
+def _start_object_store(server: _Server, port: int, report: Report) -> Background:
+    """Start the object store in the background and return its process; build it first if it is not there."""
+    store = prepare_object_store(server.data, port, report)
+    report(f"starting the object store at 127.0.0.1:{port}")
+    return _start(server, store.command, port, store.variables)
 
 
 def _start(

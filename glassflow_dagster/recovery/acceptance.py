@@ -93,10 +93,10 @@ def _why_unusable(client: Client, config: PipelineConfig, checkpoint: Checkpoint
         checkpoint.inspect()
         identity = checkpoint.identity()
         if identity is None:
-            return CheckpointError(f"{checkpoint.folder}: does not exist")
+            return CheckpointError(f"{checkpoint.location}: does not exist")
         require_ledger(client, config, checkpoint, identity)
         if identity.state != state_shape(config):
-            return CheckpointError(f"{checkpoint.folder}: was built for {identity.state}, but the definition differs")
+            return CheckpointError(f"{checkpoint.location}: was built for {identity.state}, but the definition differs")
     except CheckpointError as problem:
         return problem
     return None

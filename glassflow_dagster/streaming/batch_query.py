@@ -75,19 +75,18 @@ class BatchQuery:
     The stages must not use a watermark: the query has none.
     """
 
-    def __init__(self, records: DataFrame, events: DataFrame, name: str, checkpoint: Path, scratch: Path) -> None:
+    def __init__(self, records: DataFrame, events: DataFrame, name: str, checkpoint: str, scratch: Path) -> None:
         """Prepare a query. records: its source, a stream. events: the result of the stages, on that stream.
 
-        name: the query's. checkpoint: its folder. scratch: a folder for what need not outlive the process.
+        name: the query's. checkpoint: its root, as `Checkpoint.spark_location`. scratch: a folder for what need not
+        outlive the process.
         """
         scratch.mkdir(parents=True, exist_ok=True)
         self._rows = scratch / "inline.arrow"
         self.spark = events.sparkSession
-        # As Spark itself writes the folder into the metadata of the state.
-        folder = f"file:{checkpoint.absolute()}"
         self._most_inline = _most_inline(self.spark)
         query = java(self.spark).org.apache.spark.sql.inline.BatchQuery
-        self._query = query(records._jdf, events._jdf, name, folder, self._most_inline)
+        self._query = query(records._jdf, events._jdf, name, checkpoint, self._most_inline)
         self._may_inline = may_run_inline(self.spark)
 
     def start(self, run: Callable[[int], None], *, until_caught_up: bool) -> StreamingQuery:

@@ -1,6 +1,7 @@
 """Options and environment variables of the commands; their effects are tested in the packages and end to end."""
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -87,3 +88,20 @@ def test_the_status_of_one_topic_says_nothing_of_joins(state: Path) -> None:
     found = CliRunner().invoke(main, ["status", "orders", "--state", str(state)]).stdout
     assert "  batch 7, lag 12, in" in found
     assert "matched" not in found
+
+
+def test_a_url_as_state_is_the_store_and_the_folder_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GLASSFLOW_STATE", raising=False)
+    found = CliRunner().invoke(main, ["stop", "orders", "--state", "s3a://bucket/state"])
+    assert found.exit_code == 1
+    assert ".glassflow/state: pipeline 'orders' has never run with this state folder" in found.output
+    assert "GLASSFLOW_STATE" not in os.environ
+    found = CliRunner().invoke(main, ["stop", "orders", "--state", "gs://bucket/state"])
+    assert found.exit_code == 2
+    assert "'gs://bucket/state' is no store for state; write s3a://BUCKET/PREFIX" in found.output
+
+
+def test_a_folder_without_a_checkpoint_is_not_copied(tmp_path: Path) -> None:
+    found = CliRunner().invoke(main, ["state", "copy", str(tmp_path / "a"), str(tmp_path / "b")])
+    assert (found.exit_code, found.stderr.startswith(f"error: {tmp_path / 'a'}: has no checkpoint")) == (1, True)

@@ -16,6 +16,7 @@ from glassflow_dagster.components.pipeline_folder import PipelineFolder
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.driver import process
 from glassflow_dagster.driver.process import StreamState
+from glassflow_dagster.runners.local import LocalRunner
 from tests.definition import clickhouse, sink, source
 from tests.definition import definition as v3_definition
 
@@ -92,6 +93,21 @@ def test_two_of_it_stand_side_by_side_and_need_no_resource_of_the_location(load:
     assert {"staging/orders_pipeline/orders_clean", "production/eu/orders_pipeline/orders_clean"} <= keys(defs)
     assert spec(defs, "production/eu/orders_pipeline/raw_orders").owners == ("team:streams", "a@example.com")
     assert not spec(defs, "staging/orders_pipeline/raw_orders").owners
+
+
+def test_a_url_as_state_is_the_store_of_its_drivers(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their working files are in the default folder, as for a URL in the environment."""
+    made: list[LocalRunner] = []
+
+    def note(**how: Any) -> LocalRunner:
+        made.append(LocalRunner(**how))
+        return made[-1]
+
+    monkeypatch.setattr("glassflow_dagster.components.pipeline_folder.LocalRunner", note)
+    monkeypatch.delenv("GLASSFLOW_STATE", raising=False)
+    load({"shop": {"runner": {"state": "s3a://bucket/state"}}})
+    assert made[0].environment["GLASSFLOW_STATE"] == "s3a://bucket/state"
+    assert made[0].state == Path(".glassflow/state").absolute()
 
 
 def test_attributes_of_the_assets(load: Load) -> None:

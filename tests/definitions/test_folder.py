@@ -21,6 +21,7 @@ from glassflow_dagster.config.model.join import OutputField
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.resources import TransformResources
 from glassflow_dagster.config.model.source import METADATA_FIELDS
+from glassflow_dagster.config.model.state import State
 from glassflow_dagster.config.model.types import FIELD_KINDS, parse_column_type
 from glassflow_dagster.config.schema import definition_schema
 from glassflow_dagster.expressions.language.signatures import HELPERS
@@ -111,8 +112,10 @@ def test_the_published_schema_knows_the_definition(case: Case) -> None:
 
 def test_every_key_of_v3_is_in_a_definition() -> None:
     used = {path for case in NEWER for path in paths(case.raw)}
-    # The topics of a pattern are known only where it runs: tests/e2e/test_topics.py.
-    assert sorted(set(schema_paths(definition_schema())) - used) == ["sources[].topic_pattern"]
+    # The topics of a pattern are known only where it runs: tests/e2e/test_topics.py. So is the store of a checkpoint:
+    # tests/e2e/test_object_store.py.
+    store = ["state", *(f"state.{key}" for key in State.model_fields)]
+    assert set(schema_paths(definition_schema())) - used == {"sources[].topic_pattern", *store}
 
 
 def test_every_key_of_the_older_formats_is_in_a_definition() -> None:

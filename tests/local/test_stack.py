@@ -9,12 +9,16 @@ import clickhouse_connect
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from pydantic import SecretStr
 
+from glassflow_dagster.config.model.state import State
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local import stack
+from glassflow_dagster.local.object_store import BUCKET, object_store_variables, prepare_object_store
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime.java import find_java
 from glassflow_dagster.runtime.process import start_of
+from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage
 from tests.waiting import wait_until
 
 
@@ -220,3 +224,41 @@ def test_up_replaces_only_what_was_killed_and_nothing_is_lost(folder: Path) -> N
     third = stack.up(folder, *_ports(first), _no_report)
     assert third.clickhouse.pid == second.clickhouse.pid
     _assert_written(third)
+
+
+@pytest.mark.servers
+def test_an_object_store_is_started_where_it_is_asked_for_and_keeps_its_data(folder: Path) -> None:
+    first = stack.up(folder, free_port(), free_port(), _no_report, object_store_port=free_port())
+    assert first.running
+    assert first.object_store is not None
+    port = first.object_store.port
+    assert port is not None
+    storage = _object_storage(port)
+    storage.create("a/b", b"1")
+    with pytest.raises(FileExistsError):
+        storage.create("a/b", b"2")
+    assert len(stack.status(folder).servers) == 3
+    stack.down(folder, _no_report)
+    assert not _alive(first.object_store.pid)
+    assert len(stack.status(folder).servers) == 2
+    other = free_port()
+    stack.up(folder, free_port(), free_port(), _no_report, object_store_port=other)
+    assert _object_storage(other).read("a/b") == b"1"
+
+
+def _object_storage(port: int) -> ObjectStorage:
+    variables = object_store_variables(port)
+    state = State(
+        url=f"s3a://{BUCKET}/state",
+        endpoint=variables["AWS_ENDPOINT_URL"],
+        access_key_id=variables["AWS_ACCESS_KEY_ID"],
+        secret_access_key=SecretStr(variables["AWS_SECRET_ACCESS_KEY"]),
+    )
+    return ObjectStorage(state, "p")
+
+
+def test_without_go_the_object_store_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLASSFLOW_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(GlassflowError, match=r"is built by Go, which is not installed; install Go, or versitygw v"):
+        prepare_object_store(tmp_path / "data", 1, _no_report)

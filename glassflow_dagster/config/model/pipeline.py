@@ -21,6 +21,7 @@ from glassflow_dagster.config.model.resources import Resources
 from glassflow_dagster.config.model.sink import Sink
 from glassflow_dagster.config.model.source import SchemaField, Source
 from glassflow_dagster.config.model.spark import SparkSettings
+from glassflow_dagster.config.model.state import State, accept_url
 from glassflow_dagster.config.model.transforms import Dedup, DedupConfig, Transform
 
 # Ends the name of the topic of a pipeline's replayed dead letters.
@@ -65,6 +66,11 @@ class PipelineConfig(Part):
     )  # fmt: skip
     # Excluded from dumps and fingerprints when nothing is set.
     metrics: Metrics = Field(default=Metrics(), exclude_if=lambda metrics: metrics == Metrics())
+    # Excluded from dumps and fingerprints when nothing is set.
+    state: State | None = Field(
+        default=None, exclude_if=lambda state: state is None, json_schema_extra=accept_url,
+        description="the store of the checkpoint: s3a://BUCKET/PREFIX, or a mapping; without it, the local folder",
+    )  # fmt: skip
     # Excluded from dumps and fingerprints when it is the default.
     schema_evolution: SchemaEvolution = Field(
         default="ignore", exclude_if=lambda mode: mode == "ignore",
@@ -185,6 +191,7 @@ class PipelineConfig(Part):
                 "spark": True,
                 "pool": True,
                 "metrics": True,
+                "state": True,
                 "schema_evolution": True,
                 "sources": {"__all__": {"connection_params": True, "schema_registry": _REGISTRY_ACCESS}},
                 "sink": {

@@ -24,6 +24,7 @@ from glassflow_dagster.config.rules.formats import format_problems
 from glassflow_dagster.config.rules.join import join_problems, transform_problems
 from glassflow_dagster.config.rules.otlp import MISSING_TOPIC, otlp_problems
 from glassflow_dagster.config.rules.sink import sink_problems
+from glassflow_dagster.config.rules.state import state_problems
 from glassflow_dagster.config.stages import plan_stages
 from glassflow_dagster.expressions.language.patterns import engine_pattern
 
@@ -41,6 +42,7 @@ def problems(config: PipelineConfig) -> Iterator[Problem]:
     yield from connection_problems(config)
     yield from _resource_problems(config)
     yield from _pool_problems(config)
+    yield from state_problems(config)
     yield from _evolution_problems(config)
     if config.checks.max_unmatched is not None and config.join is None:
         yield Problem("checks.max_unmatched", "applies to a join only; remove it")

@@ -9,13 +9,11 @@ already in the table.
 `<checkpoint>/glassflow/topics.json`: the brokers' ids of the topics; a recreated topic has another id.
 
 Each of these files ends with a line that has a checksum: a flipped bit in an offset or a limit would silently lose or
-duplicate rows. Spark's own files have their checksums beside them (`.<name>.crc`).
+duplicate rows. Spark's own files have their checksums beside them in a local folder (`.<name>.crc`).
 """
 
 import json
-import os
 import re
-import shutil
 import time
 import uuid
 import zlib
@@ -32,7 +30,8 @@ from glassflow_dagster.config.model.source import METADATA_FIELDS, Source
 from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.checkpoint.blocks import BlockLimits
-from glassflow_dagster.streaming.checkpoint.restore import RESTORE
+from glassflow_dagster.streaming.checkpoint.restore import COPY_FIRST, RESTORE
+from glassflow_dagster.streaming.checkpoint.storage import LocalStorage, Storage
 
 # Version of these files; a checkpoint of another version is an error.
 FORMAT = 6
@@ -48,7 +47,15 @@ _CHECKSUM_HEADER_BYTES = 8
 _CHUNK_SIZE_BYTES = slice(4, 8)
 
 # The absolute path of a state's schema in Spark's state metadata; group 1 is its part below the checkpoint folder.
-_SCHEMA_PATH = re.compile(r'"file:[^"]*(/state/\d+/_stateSchema/[^"]*)"')
+_SCHEMA_PATH = re.compile(r'"[a-z0-9]+:[^"]*(/state/\d+/_stateSchema/[^"]*)"')
+
+# This project's files.
+_OWN = "glassflow"
+_IDENTITY = f"{_OWN}/identity.json"
+_DEFINITION = f"{_OWN}/definition.json"
+_TOPICS = f"{_OWN}/topics.json"
+# Spark's file with the start offsets of its first source, Kafka.
+_INITIAL = "sources/0/0"
 
 OffsetRanges = dict[str, dict[int, tuple[int, int]]]
 
@@ -143,11 +150,26 @@ class BatchPlan(BaseModel):
 
 
 class Checkpoint:
-    """A checkpoint folder: Spark's files, and this project's in the folder `glassflow` inside."""
+    """A checkpoint: Spark's files, and this project's in the folder `glassflow` inside.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._own = folder / "glassflow"
+    root: a local folder, or another storage.
+    """
+
+    def __init__(self, root: Path | Storage) -> None:
+        self.storage: Storage = LocalStorage(root) if isinstance(root, Path) else root
+
+    @property
+    def location(self) -> str:
+        """The checkpoint's root as errors name it: a path, or a URL."""
+        return self.storage.location
+
+    @property
+    def folder(self) -> Path:
+        """The checkpoint's local folder; raise `CheckpointError` for one in an object store."""
+        folder = self.storage.folder
+        if folder is None:
+            raise CheckpointError(f"{self.location}: is no local folder; {COPY_FIRST}")
+        return folder
 
     def inspect(self) -> None:
         """Check the files that a start reads; raise `CheckpointError` for the first one that is damaged or missing.
@@ -160,16 +182,16 @@ class Checkpoint:
         self.topic_ids()
         if self.is_new:
             return
-        _read_spark_file(self.folder / "metadata")
-        _read_spark_file(self._initial)
+        _read_spark_file(self.storage, "metadata")
+        _read_spark_file(self.storage, _INITIAL)
         for file in self._state_metadata():
-            _require_sums(file, file.read_bytes())
+            _require_sums(self.storage, file, self.storage.read(file))
         last, committed = self.last_begun, self._last("commits")
         # The last batch is committed, or it is open and the one before it is committed; before batch 0 none is (-1).
         last_committed = -1 if committed is None else committed
         if last is None or last_committed not in {last, last - 1}:
             raise CheckpointError(
-                f"{self.folder}: batch {or_none(last)} is the last one started and batch {or_none(committed)} the "
+                f"{self.location}: batch {or_none(last)} is the last one started and batch {or_none(committed)} the "
                 f"last one done, so files are missing; {RESTORE}"
             )
         for batch_id in {last, max(last - 1, 0)}:
@@ -177,35 +199,43 @@ class Checkpoint:
             self.plan(batch_id)
         self.offset_ranges(last)
         if committed is not None:
-            _read_spark_file(self.folder / "commits" / str(committed))
+            _read_spark_file(self.storage, f"commits/{committed}")
 
     def follow_move(self) -> None:
-        """Write the checkpoint's current folder into Spark's state metadata, which has absolute paths of state schemas.
+        """Write the checkpoint's current root into Spark's state metadata, which has absolute paths of state schemas.
 
         Otherwise a copy of the folder would read the schemas of its original, and a moved folder would find none.
         """
         # As in JSON, without the quotes.
-        here = json.dumps(f"file:{self.folder.absolute()}")[1:-1]
-        # The files of these logs are named by numbers; their checksum files (.1.crc) are not.
-        for file in (self.folder / "state").glob("*/_metadata/*/*"):
-            if file.name.isdigit():
-                content = file.read_bytes()
+        here = json.dumps(self.spark_location)[1:-1]
+        for file in self._state_metadata():
+            # The files of these logs are named by numbers.
+            _, _, folder, *_, name = file.split("/")
+            if folder == "_metadata" and name.isdigit():
+                content = self.storage.read(file)
                 moved = _SCHEMA_PATH.sub(lambda match: f'"{here}{match[1]}"', content.decode()).encode()
                 if moved != content:
-                    _replace_spark_file(file, moved)
+                    _replace_spark_file(self.storage, file, moved)
+
+    @property
+    def spark_location(self) -> str:
+        """The checkpoint's root as Spark itself writes it into the metadata of the state."""
+        folder = self.storage.folder
+        return self.location if folder is None else f"file:{folder.absolute()}"
 
     def identity(self) -> CheckpointIdentity | None:
         """Read the checkpoint's identity; return None for a new one.
 
         Raises `CheckpointError` where it is missing beside batches, damaged, or of another format version.
         """
-        file = self._own / "identity.json"
-        if not file.exists():
+        if not self.storage.exists(_IDENTITY):
             if not self.is_new:
-                raise CheckpointError(f"{file}: is missing, but the checkpoint has batches; {RESTORE}")
+                raise CheckpointError(
+                    f"{self.storage.path(_IDENTITY)}: is missing, but the checkpoint has batches; {RESTORE}"
+                )
             return None
-        _require_format(file)
-        return CheckpointIdentity.model_validate(_read_json(file))
+        _require_format(self.storage, _IDENTITY)
+        return CheckpointIdentity.model_validate(_read_json(self.storage, _IDENTITY))
 
     @property
     def is_new(self) -> bool:
@@ -223,7 +253,7 @@ class Checkpoint:
         rows_before_by_table: Mapping[str, int] | None = None,
         checkpoint_id: str | None = None,
     ) -> CheckpointIdentity:
-        """Create the identity of a new checkpoint and return it.
+        """Create the identity of a new checkpoint and return it; raise `CheckpointError` if it has one already.
 
         rows_before: the rows that the sink's own table has now. The last two are those of a lost checkpoint that this
         one replaces.
@@ -242,12 +272,22 @@ class Checkpoint:
             shuffle_partitions=shuffle_partitions,
             state=state_shape(config),
         )
-        _write_json(self._own / "identity.json", identity.model_dump(mode="json"))
+        self._create(_IDENTITY, _as_json(identity.model_dump(mode="json")))
         return identity
+
+    def _create(self, name: str, content: bytes) -> None:
+        """Write a new file; raise `CheckpointError` if another driver has written it."""
+        try:
+            self.storage.create(name, content)
+        except FileExistsError:
+            raise CheckpointError(
+                f"{self.storage.path(name)}: was written by another query, of a driver that uses this checkpoint, too; "
+                "start the pipeline again if that driver does not go on"
+            ) from None
 
     def replace_identity(self, identity: CheckpointIdentity) -> None:
         """Replace the checkpoint's identity."""
-        _write_json(self._own / "identity.json", identity.model_dump(mode="json"))
+        _write_json(self.storage, _IDENTITY, identity.model_dump(mode="json"))
 
     def keep_topics(self, topics: tuple[str, ...]) -> None:
         """Store the topics that are read from the next batch on, if they are not those of the identity."""
@@ -257,12 +297,11 @@ class Checkpoint:
 
     def forget_batch(self, batch_id: int) -> None:
         """Remove an open batch from the offset log, with its plan, so that Spark begins it again."""
-        for file in (self.folder / "offsets" / str(batch_id), self.folder / "offsets" / f".{batch_id}.crc"):
-            file.unlink(missing_ok=True)
-        self._plan_file(batch_id).unlink(missing_ok=True)
+        for file in (f"offsets/{batch_id}", f"offsets/.{batch_id}.crc", _plan_file(batch_id)):
+            self.storage.delete(file)
         if batch_id == 0:
             # Spark expects no state before its first batch.
-            shutil.rmtree(self.folder / "state", ignore_errors=True)
+            self.storage.delete_folder("state")
 
     def set_next_offsets(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
         """Rewrite Spark's log so that the next batch begins at these offsets.
@@ -273,24 +312,33 @@ class Checkpoint:
         """
         last_committed = self.next_batch - 1
         none_committed = last_committed < 0
-        file = self._initial if none_committed else self.folder / "offsets" / str(last_committed)
-        lines = _read_spark_file(file)
+        file = _INITIAL if none_committed else f"offsets/{last_committed}"
+        lines = _read_spark_file(self.storage, file)
         # The offsets are the last line of the file of start offsets, where a version may stand before the JSON.
         index = -1 if none_committed else _SOURCE_LINE
         line = lines[index]
         version = line[: line.index("{")]
         lines[index] = version + json.dumps({topic: dict(by_partition) for topic, by_partition in offsets.items()})
-        _replace_spark_file(file, "\n".join(lines).encode())
+        _replace_spark_file(self.storage, file, "\n".join(lines).encode())
 
     def plan(self, batch_id: int) -> BatchPlan | None:
         """Read the plan of a batch; return None when it has none, so that no block of it was ever sent."""
-        file = self._plan_file(batch_id)
-        return BatchPlan.model_validate(_read_json(file)) if file.exists() else None
+        content = _find_json(self.storage, _plan_file(batch_id))
+        return None if content is None else BatchPlan.model_validate(content)
 
     def record(self, plan: BatchPlan) -> None:
-        """Write a plan, which is on disk (fsync) when this returns, and remove the oldest one."""
-        _write_json(self._plan_file(plan.batch_id), plan.model_dump(mode="json"))
-        self._plan_file(plan.batch_id - PLANS_KEPT).unlink(missing_ok=True)
+        """Write a plan, which is durable when this returns, and remove the oldest one.
+
+        In an object store, where an older driver may still be about to write its own plan of the same batch, it is
+        created: raise `CheckpointError` if there is one. The lock of a local folder keeps other drivers out.
+        """
+        name, content = _plan_file(plan.batch_id), _as_json(plan.model_dump(mode="json"))
+        if self.storage.folder is None:
+            self._create(name, content)
+        else:
+            self.storage.replace(name, content)
+        if plan.batch_id >= PLANS_KEPT:
+            self.storage.delete(_plan_file(plan.batch_id - PLANS_KEPT))
 
     def keep_already_written(self, batch_id: int, positions: Iterable[tuple[Any, ...]]) -> None:
         """Store the positions of those events of a batch whose rows are in the table before the batch runs.
@@ -298,7 +346,7 @@ class Checkpoint:
         Recovery finds them, so that the batch does not write these rows again. positions: (topic, partition, offset),
         of an OTLP source with the item, and of a sink with several tables with the table's name, `database.table`.
         """
-        _write_json(self._already_written_file(batch_id), sorted(positions))
+        _write_json(self.storage, _already_written_file(batch_id), sorted(positions))
 
     def already_written(
         self, batch_id: int, topics: Sequence[str], tables: Sequence[str]
@@ -307,34 +355,36 @@ class Checkpoint:
 
         topics: of the pipeline. tables: of the sink. A name's rank is its index among them.
         """
-        file = self._already_written_file(batch_id)
-        positions = _read_json(file) if file.exists() else ()
+        positions = _find_json(self.storage, _already_written_file(batch_id)) or ()
         if len(tables) == 1:
             return frozenset((topics.index(topic), *rest) for topic, *rest in positions)
         return frozenset((topics.index(topic), *rest, tables.index(table)) for topic, *rest, table in positions)
 
     def keep_definition(self, config: PipelineConfig) -> None:
         """Keep the definition of the batches from now on, without its secrets, so that a replay can use it."""
-        _write_json(self._own / "definition.json", config.model_dump(mode="json", by_alias=True))
+        _write_json(self.storage, _DEFINITION, config.model_dump(mode="json", by_alias=True))
 
     def kept_definition(self) -> dict[str, Any] | None:
         """Read the definition of the last run, as a dict for `PipelineConfig`; return None where there is none."""
-        file = self._own / "definition.json"
-        return _read_json(file) if file.exists() else None
+        found: dict[str, Any] | None = _find_json(self.storage, _DEFINITION)
+        return found
 
     @property
-    def schemas(self) -> Path:
-        """The folder for the schemas that were fetched from a registry (scala/registry/SchemaStore.scala)."""
-        return self._own / "schemas"
+    def schemas(self) -> Path | None:
+        """The folder for the schemas that were fetched from a registry (scala/registry/SchemaStore.scala).
+
+        None in an object store, where a pipeline with a registry keeps no state (config/rules/state.py).
+        """
+        folder = self.storage.folder
+        return None if folder is None else folder / _OWN / "schemas"
 
     def keep_topic_ids(self, ids: Mapping[str, str]) -> None:
         """Keep the brokers' ids of the topics: topic -> id."""
-        _write_json(self._own / "topics.json", dict(ids))
+        _write_json(self.storage, _TOPICS, dict(ids))
 
     def topic_ids(self) -> dict[str, str]:
         """Read the ids that the topics had when they were read: topic -> id; topics without an id are left out."""
-        file = self._own / "topics.json"
-        return dict(_read_json(file)) if file.exists() else {}
+        return dict(_find_json(self.storage, _TOPICS) or {})
 
     def next_offsets(self) -> dict[str, dict[int, int]]:
         """Return the offsets after the last committed batch, topic -> partition -> offset.
@@ -351,7 +401,7 @@ class Checkpoint:
     def reached_offsets(self) -> dict[str, dict[int, int]]:
         """Return `next_offsets`; for a new checkpoint its start offsets, or nothing while Spark has not logged them."""
         if self.is_new:
-            return self._initial_offsets() if self._initial.exists() else {}
+            return self._initial_offsets() if self.storage.exists(_INITIAL) else {}
         return self.next_offsets()
 
     def pending_plan(self) -> BatchPlan | None:
@@ -363,10 +413,15 @@ class Checkpoint:
         """Remove an open batch without a plan from Spark's log: nothing of it was read or written.
 
         The next batch then takes the records that the topics have by then, and gets a new batch time. A batch that a
-        rebuilt checkpoint begins stays: rows of its records are in the table, and only it leaves them out.
+        rebuilt checkpoint begins stays: rows of its records are in the table, and only it leaves them out. So does one
+        in an object store: a driver on another host, which this one replaces, may be about to write its plan.
         """
+        if self.storage.folder is None:
+            return
         batch_id = self._open_batch
-        if batch_id is None or self.plan(batch_id) is not None or self._already_written_file(batch_id).exists():
+        if batch_id is None or self.plan(batch_id) is not None:
+            return
+        if self.storage.exists(_already_written_file(batch_id)):
             return
         self.forget_batch(batch_id)
 
@@ -393,7 +448,7 @@ class Checkpoint:
 
     def is_committed(self, batch_id: int) -> bool:
         """Return whether Spark has committed a batch."""
-        return (self.folder / "commits" / str(batch_id)).exists()
+        return self.storage.exists(f"commits/{batch_id}")
 
     def batch_time_ms(self, batch_id: int) -> int:
         """Return the batch's time in milliseconds since 1970, as Spark logged it."""
@@ -414,40 +469,35 @@ class Checkpoint:
 
     def _initial_offsets(self) -> dict[str, dict[int, int]]:
         """Return the offsets at which the first batch begins: topic -> partition -> offset."""
-        return _source_offsets(_read_spark_file(self._initial)[-1])
+        return _source_offsets(_read_spark_file(self.storage, _INITIAL)[-1])
 
-    def _state_metadata(self) -> Iterator[Path]:
+    def _state_metadata(self) -> Iterator[str]:
         """Yield the small files with the state's metadata and schemas, where Spark itself reports damage obscurely."""
-        for folder in ("_metadata", "_stateSchema"):
-            for file in (self.folder / "state").glob(f"*/{folder}/**/*"):
-                if file.is_file() and not file.name.startswith("."):
-                    yield file
-
-    @property
-    def _initial(self) -> Path:
-        """Spark's file with the start offsets of its first source, Kafka."""
-        return self.folder / "sources" / "0" / "0"
+        for operator in self.storage.names("state"):
+            for folder in ("_metadata", "_stateSchema"):
+                for file in self.storage.walk(f"state/{operator}/{folder}"):
+                    if not file.rpartition("/")[2].startswith("."):
+                        yield file
 
     def _offset_lines(self, batch_id: int) -> list[str]:
         """Return the lines of a batch's file in the offset log: version, metadata, and one line per source."""
-        file = self.folder / "offsets" / str(batch_id)
-        lines = _read_spark_file(file)
+        file = f"offsets/{batch_id}"
+        lines = _read_spark_file(self.storage, file)
         if len(lines) <= _SOURCE_LINE:
-            raise CheckpointError(f"{file}: is truncated; {RESTORE}")
+            raise CheckpointError(f"{self.storage.path(file)}: is truncated; {RESTORE}")
         return lines
 
     def _last(self, log: str) -> int | None:
         """Return the newest batch id in one of Spark's logs ("offsets", "commits"); None while it has none."""
-        folder = self.folder / log
-        return (
-            max((int(f.name) for f in folder.iterdir() if f.name.isdigit()), default=None) if folder.is_dir() else None
-        )
+        return max((int(name) for name in self.storage.names(log) if name.isdigit()), default=None)
 
-    def _already_written_file(self, batch_id: int) -> Path:
-        return self._own / "there" / f"{batch_id}.json"
 
-    def _plan_file(self, batch_id: int) -> Path:
-        return self._own / "plans" / f"{batch_id}.json"
+def _already_written_file(batch_id: int) -> str:
+    return f"{_OWN}/there/{batch_id}.json"
+
+
+def _plan_file(batch_id: int) -> str:
+    return f"{_OWN}/plans/{batch_id}.json"
 
 
 def state_shape(config: PipelineConfig) -> str:
@@ -503,32 +553,41 @@ def _source_offsets(line: str) -> dict[str, dict[int, int]]:
     return {topic: {int(p): offset for p, offset in partitions.items()} for topic, partitions in offsets.items()}
 
 
-def _require_format(file: Path) -> None:
+def _require_format(storage: Storage, name: str) -> None:
     """Raise `CheckpointError` if the identity file has another format version.
 
     This is read before the checksum, which another version may write in another way.
     """
     try:
-        version = json.loads(file.read_text(encoding="utf-8").partition("\n")[0])["format"]
+        version = json.loads(storage.read(name).partition(b"\n")[0])["format"]
     except (ValueError, TypeError, KeyError):
         return  # damaged: reading the file raises the error for that
     if version != FORMAT:
         raise CheckpointError(
-            f"{file}: format {version}, but this version reads {FORMAT}; use the version that wrote it, or rebuild "
-            "the state (glassflow-dagster run FILE --rebuild-state; where that is not possible, --accept-loss)"
+            f"{storage.path(name)}: format {version}, but this version reads {FORMAT}; use the version that wrote it, "
+            "or rebuild the state (glassflow-dagster run FILE --rebuild-state; where that is not possible, "
+            "--accept-loss)"
         )
 
 
-def _read_json(file: Path) -> Any:
+def _find_json(storage: Storage, name: str) -> Any:
+    """Read one of this project's files, as `_read_json` does; return None where there is none."""
+    try:
+        return _read_json(storage, name)
+    except FileNotFoundError:
+        return None
+
+
+def _read_json(storage: Storage, name: str) -> Any:
     """Read one of this project's files: a line of JSON, and a line with its checksum.
 
-    Raises `CheckpointError` where the checksum does not fit, or the file is empty.
+    Raises `CheckpointError` where the checksum does not fit, or the file is empty, and `FileNotFoundError`.
     """
-    content, _, checksum = file.read_bytes().partition(b"\n")
+    content, _, checksum = storage.read(name).partition(b"\n")
     if not content:
-        raise CheckpointError(f"{file}: is empty; {RESTORE}")
+        raise CheckpointError(f"{storage.path(name)}: is empty; {RESTORE}")
     if checksum.strip() != _checksum(content):
-        raise CheckpointError(f"{file}: is truncated or was changed; {RESTORE}")
+        raise CheckpointError(f"{storage.path(name)}: is truncated or was changed; {RESTORE}")
     return json.loads(content)
 
 
@@ -536,47 +595,63 @@ def _checksum(content: bytes) -> bytes:
     return f"{zlib.crc32(content):08x}".encode()
 
 
-def _read_spark_file(file: Path) -> list[str]:
+def _read_spark_file(storage: Storage, name: str) -> list[str]:
     """Return the lines of one of Spark's files; raise `CheckpointError` if it is missing, damaged or has no JSON."""
     try:
-        content = file.read_bytes()
+        content = storage.read(name)
     except FileNotFoundError:
-        raise CheckpointError(f"{file}: is missing; {RESTORE}") from None
-    _require_sums(file, content)
+        raise CheckpointError(f"{storage.path(name)}: is missing; {RESTORE}") from None
+    _require_sums(storage, name, content)
     try:
         lines = content.decode().splitlines()
         parsed = [json.loads(line[line.index("{") :]) for line in lines if "{" in line]
     except ValueError:
         parsed = []
     if not parsed:
-        raise CheckpointError(f"{file}: is truncated or was changed; {RESTORE}")
+        raise CheckpointError(f"{storage.path(name)}: is truncated or was changed; {RESTORE}")
     return lines
 
 
-def _replace_spark_file(file: Path, content: bytes) -> None:
+def _replace_spark_file(storage: Storage, name: str, content: bytes) -> None:
     """Replace one of Spark's files and its checksums; a crash leaves the old or the new file, maybe without checksums.
 
     The old checksums go first, since Spark rejects a file that does not fit its checksums, but reads one without. The
     new ones are for chunks of the same size, which the header has.
     """
-    sums = file.with_name(f".{file.name}.crc")
-    header = sums.read_bytes()[:_CHECKSUM_HEADER_BYTES] if sums.exists() else b""
-    sums.unlink(missing_ok=True)
-    _write(file, content)
+    sums = _sums_file(name)
+    header = (_read_sums(storage, name) or b"")[:_CHECKSUM_HEADER_BYTES]
+    if storage.folder is not None:
+        storage.delete(sums)
+    storage.replace(name, content)
     if header:
-        _write(sums, _sums_of(content, header))
+        storage.replace(sums, _sums_of(content, header))
 
 
-def _require_sums(file: Path, content: bytes) -> None:
+def _require_sums(storage: Storage, name: str, content: bytes) -> None:
     """Raise `CheckpointError` if one of Spark's files is empty, or does not fit the checksums beside it, if any.
 
     content: the file's.
     """
     if not content:
-        raise CheckpointError(f"{file}: is empty; {RESTORE}")
-    sums = file.with_name(f".{file.name}.crc")
-    if sums.exists() and sums.read_bytes() != _sums_of(content, sums.read_bytes()):
-        raise CheckpointError(f"{file}: is truncated or was changed; {RESTORE}")
+        raise CheckpointError(f"{storage.path(name)}: is empty; {RESTORE}")
+    sums = _read_sums(storage, name)
+    if sums is not None and sums != _sums_of(content, sums):
+        raise CheckpointError(f"{storage.path(name)}: is truncated or was changed; {RESTORE}")
+
+
+def _read_sums(storage: Storage, name: str) -> bytes | None:
+    """Return Hadoop's checksums of a file, which it keeps in local folders only; None where there are none."""
+    if storage.folder is None:
+        return None
+    try:
+        return storage.read(_sums_file(name))
+    except FileNotFoundError:
+        return None
+
+
+def _sums_file(name: str) -> str:
+    folder, _, file = name.rpartition("/")
+    return f"{folder}/.{file}.crc" if folder else f".{file}.crc"
 
 
 def or_none(batch_id: int | None) -> str:
@@ -595,23 +670,12 @@ def _sums_of(content: bytes, sums: bytes) -> bytes:
     return b"crc\0" + sums[_CHUNK_SIZE_BYTES] + b"".join(zlib.crc32(chunk).to_bytes(4, "big") for chunk in chunks)
 
 
-def _write_json(file: Path, content: Any) -> None:
+def _write_json(storage: Storage, name: str, content: Any) -> None:
     """Write one of this project's files, with its checksum; after a crash it has the old or the new content."""
+    storage.replace(name, _as_json(content))
+
+
+def _as_json(content: Any) -> bytes:
+    """Return the content of one of this project's files: a line of JSON, and a line with its checksum."""
     line = json.dumps(content).encode()
-    _write(file, line + b"\n" + _checksum(line) + b"\n")
-
-
-def _write(file: Path, content: bytes) -> None:
-    """Replace a file atomically and durably: write a temporary file, fsync it, rename it, fsync the folder."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_suffix(".new")
-    with temporary.open("wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    temporary.replace(file)
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    return line + b"\n" + _checksum(line) + b"\n"

@@ -47,13 +47,13 @@ def require_same_definition(config: PipelineConfig, checkpoint: Checkpoint) -> N
         return
     if identity.table != table:
         raise CheckpointError(
-            f"{checkpoint.folder}: writes to {identity.table}, but the definition says {table}; give the definition "
+            f"{checkpoint.location}: writes to {identity.table}, but the definition says {table}; give the definition "
             "a new pipeline_id to fill another table from the beginning"
         )
     _require_same_topics(config, checkpoint, identity.topics)
     if identity.state != state_shape(config):
         raise CheckpointError(
-            f"{checkpoint.folder}: was built for {identity.state}, but the definition says {state_shape(config)}; "
+            f"{checkpoint.location}: was built for {identity.state}, but the definition says {state_shape(config)}; "
             "undo the edit, or give the definition a new pipeline_id and table"
         )
 
@@ -70,7 +70,7 @@ def _require_same_topics(config: PipelineConfig, checkpoint: Checkpoint, topics:
     if known != wanted[: len(known)] or (config.join and known != wanted):
         remedy = "undo the edit" if config.join else "keep these topics in this order, and add others behind them"
         raise CheckpointError(
-            f"{checkpoint.folder}: reads topic {', '.join(known)}, but the definition says {', '.join(wanted)}; "
+            f"{checkpoint.location}: reads topic {', '.join(known)}, but the definition says {', '.join(wanted)}; "
             f"{remedy}, or give the definition a new pipeline_id and table"
         )
 
@@ -91,7 +91,7 @@ def require_ledger(
     newest = -1 if newest is None else newest - identity.batches_before
     if newest >= 0 and (begun is None or newest > begun):
         raise CheckpointError(
-            f"{checkpoint.folder}: ends with batch {or_none(begun)}, but {ledger} has batch {newest} of this "
+            f"{checkpoint.location}: ends with batch {or_none(begun)}, but {ledger} has batch {newest} of this "
             "checkpoint: this is an older copy, or another copy has continued, and it would read records again whose "
             f"rows are in the table. Name the newer state folder (--state DIR), or {RESTORE}"
         )
@@ -104,8 +104,8 @@ def require_ledger(
     ledger_offsets = {batch_id - identity.batches_before: ranges for batch_id, ranges in offsets.items()}
     if committed >= 0 and committed not in ledger_offsets:
         raise CheckpointError(
-            f"{checkpoint.folder}: batch {committed} is done, but {ledger} does not have it: the database was emptied "
-            "or restored from an older backup, and the table may lack rows too. Restore the newer backup, or "
+            f"{checkpoint.location}: batch {committed} is done, but {ledger} does not have it: the database was "
+            "emptied or restored from an older backup, and the table may lack rows too. Restore the newer backup, or "
             f"{RESTORE}"
         )
     for batch_id, ranges in ledger_offsets.items():
@@ -115,7 +115,7 @@ def require_ledger(
         own = {topic: partitions for topic, partitions in own.items() if topic in ranges}
         if batch_id >= identity.first_batch and ranges != own:
             raise CheckpointError(
-                f"{checkpoint.folder}: batch {batch_id} read other records than {ledger} has for it: another copy of "
+                f"{checkpoint.location}: batch {batch_id} read other records than {ledger} has for it: another copy of "
                 f"this checkpoint has continued. Name the newer state folder (--state DIR), or {RESTORE}"
             )
 

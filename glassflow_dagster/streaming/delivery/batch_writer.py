@@ -188,7 +188,7 @@ class BatchWriter:
             self.checkpoint.record(plan)
         elif plan.offsets != offsets or not fits(plan, self.config, self.tables):
             raise CheckpointError(
-                f"{self.checkpoint.folder}: batch {batch_id} was started with other offsets or another definition; "
+                f"{self.checkpoint.location}: batch {batch_id} was started with other offsets or another definition; "
                 "restore the checkpoint and the definition that belong together"
             )
         else:

@@ -41,6 +41,9 @@ DRIVER_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 WRITE_BUFFER = "spark.sql.streaming.stateStore.rocksdb.writeBufferSizeMB"
 
+# The class that reads and writes the files of a checkpoint.
+CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
+
 _CLASS_PATH = "spark.driver.extraClassPath"
 _BIND_ADDRESS = "spark.driver.bindAddress"
 
@@ -93,10 +96,9 @@ SETTINGS: dict[str, str] = {
     "spark.sql.streaming.minBatchesToRetain": "20",
     # Counting rows would cost a lookup for each write.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-    # The checkpoint is a local folder; the default manager, for all file systems, doubles the overhead of a batch.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
+    # For a checkpoint in a local folder, where the default manager, for all file systems, doubles the overhead of a
+    # batch. Another store replaces it (object_store.py).
+    CHECKPOINT_FILES: ("org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"),
     # Hadoop's own local file system starts a process for each file that it creates.
     "spark.hadoop.fs.file.impl": "glassflow.LocalFiles",
     # In processing time Spark always starts another batch (SPARK-50180): an idle query would spin, and a query until

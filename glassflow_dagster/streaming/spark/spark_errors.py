@@ -29,14 +29,31 @@ _NO_MEMORY = (
         "spark.executor.memory for the workers of a cluster), then start the pipeline again"
     ),
 )
+# Two queries have written the same file of a checkpoint: this project's text, and Spark's.
+_CONFLICT = re.compile(r"was written by another query|CONCURRENT_STREAM_LOG_UPDATE")
 _DATA_LOSS = re.compile(r"(data may have been lost|OffsetOutOfRange|KAFKA_DATA_LOSS|failOnDataLoss)", re.IGNORECASE)
 # The texts of Java's Kafka client and of librdkafka.
 _UNKNOWN_TOPIC = re.compile(r"UnknownTopicOrPartition|Unknown topic or partition")
 _NO_ANSWER = re.compile(r"(TimeoutException|DisconnectException|TimeoutExpired)")
 # Known errors with their explanations, the first match wins. A lack of memory comes first, as it may cause errors that
-# match the patterns after it.
+# match the patterns after it, and so may an object store that fails.
 _KNOWN_ERRORS = (
     _NO_MEMORY,
+    (
+        _CONFLICT,
+        (
+            "another driver uses this checkpoint, maybe on another host; if that one does not go on, start the "
+            "pipeline again, which continues where it stopped"
+        ),
+    ),
+    (
+        # Of Hadoop's S3A and of AWS's SDK below it.
+        re.compile(r"AccessDeniedException: s3a://|\bAWS\w+Exception|UnknownStoreException|SdkClientException"),
+        (
+            "the object store of the checkpoint refuses access or does not answer; check the store, its credentials "
+            "and the network, then start the pipeline again, which continues where it stopped"
+        ),
+    ),
     (
         _DATA_LOSS,
         (
@@ -132,6 +149,11 @@ def may_lack_records(error: BaseException) -> bool:
     text = _text(error)
     # For a topic that is deleted while it is read, a timeout may be the only error.
     return any(pattern.search(text) for pattern in (_DATA_LOSS, _UNKNOWN_TOPIC, _NO_ANSWER))
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Return whether another query has written a file of the checkpoint that this one was to write."""
+    return bool(_CONFLICT.search(_text(error)))
 
 
 def explain_start(error: BaseException) -> str:

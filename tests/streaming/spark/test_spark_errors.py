@@ -37,6 +37,21 @@ ITS_PLAN = "=== Streaming Query ===\nCaused by: nothing of the kind\n"
             "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error",
             "a state file of the checkpoint is damaged or missing",
         ),
+        (
+            (
+                "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error\nCaused by: org.apache.hadoop.fs.s3a."
+                "AWSClientIOException: open s3a://b/p: SdkClientException: Connect timed out: TimeoutException"
+            ),
+            "the object store of the checkpoint refuses access or does not answer",
+        ),
+        (
+            "java.nio.file.AccessDeniedException: s3a://b/p/offsets/3: 403",
+            "the object store of the checkpoint refuses access",
+        ),
+        (
+            "FileAlreadyExistsException: s3a://b/p/offsets/3: was written by another query",
+            "another driver uses this checkpoint, maybe on another host",
+        ),
         ("OSError: [Errno 30] Read-only file system: 'x'", "the state folder cannot be written; fix the disk"),
         ("java.io.IOException: No space left on device", "the disk is full"),
         (

@@ -1,0 +1,104 @@
+"""Where a pipeline's checkpoint is, if not in the local folder of its state: an extension of this project."""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from glassflow_dagster.config.model.fields import Part, Text
+
+# The environment variable of the local folder of state, or of the store of all checkpoints.
+STATE = "GLASSFLOW_STATE"
+
+# Hadoop's name of S3 is s3a; s3 is what everybody else writes.
+_OBJECT_STORE = re.compile(r"^s3a?://(?P<bucket>[A-Za-z0-9][A-Za-z0-9.\-]{1,61}[A-Za-z0-9])(?:/(?P<prefix>.*))?$")
+_IS_URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]*:/")
+_DEFAULT_REGION = "us-east-1"
+
+
+class State(Part):
+    """The store of a pipeline's checkpoint: an S3 bucket, or a folder; and how the bucket is reached."""
+
+    url: Text = Field(description="s3a://BUCKET/PREFIX, or file:///FOLDER; the checkpoint is below it, in PIPELINE_ID")
+    endpoint: Text | None = Field(
+        default=None,
+        pattern=r"^https?://[^/\s]+/?$",
+        description="URL of a store other than AWS; if omitted: AWS_ENDPOINT_URL_S3, else AWS_ENDPOINT_URL",
+    )
+    region: Text | None = Field(
+        default=None, description=f"if omitted: AWS_REGION, else AWS_DEFAULT_REGION, else {_DEFAULT_REGION}"
+    )
+    access_key_id: Text | None = Field(
+        default=None, description="if omitted, credentials are AWS's: environment variables, or a role"
+    )
+    secret_access_key: SecretStr | None = None
+    session_token: SecretStr | None = Field(default=None, description="of temporary credentials")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_url(cls, raw: Any) -> Any:
+        """Take a text as the URL alone."""
+        return {"url": raw} if isinstance(raw, str) else raw
+
+    @field_validator("url")
+    @classmethod
+    def _require_known(cls, url: str) -> str:
+        """Return the URL, without a slash at its end, S3's with the scheme s3a; raise ValueError for another one."""
+        if _OBJECT_STORE.match(url):
+            return f"s3a://{url.split('://', 1)[1].rstrip('/')}"
+        parts = urlsplit(url)
+        if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+            return f"file://{parts.path.rstrip('/') or '/'}"
+        raise ValueError(f"{url!r} is no store for state; write s3a://BUCKET/PREFIX or file:///FOLDER")
+
+    @model_validator(mode="after")
+    def _require_both_keys(self) -> "State":
+        """Raise ValueError for half of the credentials."""
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise ValueError("access_key_id and secret_access_key belong together; write both or neither")
+        return self
+
+    @property
+    def is_object_store(self) -> bool:
+        """Whether the store is no folder."""
+        return self.bucket is not None
+
+    @property
+    def bucket(self) -> str | None:
+        """The bucket; None for a folder."""
+        match = _OBJECT_STORE.match(self.url)
+        return match["bucket"] if match else None
+
+    @property
+    def prefix(self) -> str:
+        """What the names of the bucket's objects begin with, without slashes at its ends."""
+        match = _OBJECT_STORE.match(self.url)
+        return (match["prefix"] or "").strip("/") if match else ""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder; None for an object store."""
+        return None if self.is_object_store else Path(urlsplit(self.url).path)
+
+    def endpoint_in(self, environment: Mapping[str, str] = os.environ) -> str | None:
+        """Return the URL of the store's server; None for AWS's own."""
+        found = self.endpoint or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+        return found.rstrip("/") if found else None
+
+    def region_in(self, environment: Mapping[str, str] = os.environ) -> str:
+        """Return the region of the bucket."""
+        return self.region or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or _DEFAULT_REGION
+
+
+def accept_url(schema: dict[str, Any]) -> None:
+    """Add to the JSON Schema of an optional `State` that it may be a text, the URL."""
+    schema["anyOf"].insert(0, {"type": "string"})
+
+
+def is_url(text: str) -> bool:
+    """Return whether a place for state is named by a URL, not by a local path."""
+    return bool(_IS_URL.match(text))

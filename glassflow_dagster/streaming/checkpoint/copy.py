@@ -1,0 +1,84 @@
+"""Copies a checkpoint from one storage to another, and verifies the copy."""
+
+import hashlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.streaming.checkpoint.storage import Storage
+
+# Requests at a time: an object store takes some 50 ms for each, however small the file is.
+_AT_ONCE = 16
+
+
+class CopyError(GlassflowError):
+    """A checkpoint cannot be copied, or its copy is not the same; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What was copied and verified. bytes: of all files."""
+
+    files: int
+    bytes: int
+
+
+def copy_checkpoint(source: Storage, target: Storage, report: Callable[[str], None]) -> Copied:
+    """Copy all files of a checkpoint that no driver uses, read the copy back, and compare the SHA-256 of each file.
+
+    report: receives progress. Raises `CopyError` where the source is empty, the target is not, or a file differs or
+    has changed meanwhile, and `GlassflowError` for a store that does not work. Then the target is incomplete.
+    """
+    names = _files_of(source, target)
+    if not names:
+        raise CopyError(f"{source.location}: has no checkpoint; name the state that the pipeline ran with")
+    if target.names(""):
+        raise CopyError(f"{target.location}: is not empty; remove it, or name another place")
+    target.require_atomic_creation()
+    report(f"copying {len(names):,} files from {source.location} to {target.location}")
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        sums = dict(zip(names, pool.map(lambda name: _copy(source, target, name), names), strict=True))
+        report("reading both again to compare them")
+        for storage in (source, target):
+            found = _files_of(storage, target if storage is source else source)
+            if found != names:
+                raise CopyError(_changed(storage, min(set(found) ^ set(names))))
+            for name, again in zip(names, pool.map(lambda name, of=storage: _sum(of.read(name)), names), strict=True):
+                if again != sums[name]:
+                    raise CopyError(_changed(storage, name))
+    return Copied(len(names), sum(size for _, size in sums.values()))
+
+
+def _files_of(storage: Storage, other: Storage) -> list[str]:
+    """Return the files of a storage that a copy to or from the other one has, sorted.
+
+    Hadoop keeps checksums beside the files of a local folder. In an object store, where files are replaced without
+    them, they would be wrong; Hadoop also reads files without them.
+    """
+    both_local = storage.folder is not None and other.folder is not None
+    return sorted(name for name in storage.walk() if both_local or not _is_hadoop_checksum(name))
+
+
+def _is_hadoop_checksum(name: str) -> bool:
+    file = name.rpartition("/")[2]
+    return file.startswith(".") and file.endswith(".crc")
+
+
+def _copy(source: Storage, target: Storage, name: str) -> tuple[str, int]:
+    """Copy a file; return the SHA-256 of what was read, and its size."""
+    content = source.read(name)
+    target.create(name, content)
+    return _sum(content)
+
+
+def _sum(content: bytes) -> tuple[str, int]:
+    """Return the SHA-256 of a file, and its size."""
+    return hashlib.sha256(content).hexdigest(), len(content)
+
+
+def _changed(storage: Storage, name: str) -> str:
+    return (
+        f"{storage.path(name)}: is not what was copied: a driver has written meanwhile, or the store is damaged; stop "
+        "the pipeline, remove the copy, and copy again"
+    )

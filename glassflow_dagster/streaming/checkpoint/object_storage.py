@@ -1,0 +1,268 @@
+"""A checkpoint's files in an S3 bucket, by obstore.
+
+obstore (Rust's object_store) creates by `If-None-Match: *`, and is one wheel without dependencies. pyarrow.fs has no
+conditional writes. s3fs has them, but its aiobotocore needs another botocore than current boto3, which comes with the
+tokens for Amazon MSK.
+
+It is imported when it is first used: most pipelines keep their state in a local folder.
+"""
+
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from glassflow_dagster.config.model.state import State
+from glassflow_dagster.errors import GlassflowError
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+T = TypeVar("T")
+
+# The name of the metadata that says which call has created an object.
+_WRITER = "glassflow-writer"
+
+_NO_BUCKET, _NO_OBJECT = "NoSuchBucket", "NoSuchKey"
+# In the text of an error: what a server has answered, and what begins its internal details.
+_S3_CODE = re.compile(r"<Code>(\w+)</Code>")
+_HTTP_STATUS = re.compile(r"status code: (\d{3}[\w ]*)")
+_DETAILS = "Debug source:"
+
+# A store that does not answer is asked again for so long; S3 recovers within seconds.
+_RETRY_FOR = timedelta(seconds=60)
+_MOST_RETRIES = 10
+# At a start: a wrong endpoint should show soon.
+_FIRST_RETRY_FOR = timedelta(seconds=10)
+_FIRST_RETRIES = 2
+_CONNECT_TIMEOUT = timedelta(seconds=5)
+_TIMEOUT = timedelta(seconds=30)
+
+
+class StorageError(GlassflowError):
+    """The store of a checkpoint cannot be used; the text says why, and what to do."""
+
+
+class ObjectStorage:
+    """A `Storage` (storage.py) below a prefix of a bucket."""
+
+    def __init__(self, state: State, path: str) -> None:
+        """Prepare the access, without a request. path: of the root, below the URL of `state`.
+
+        Raises `StorageError` where the library is not installed.
+        """
+        self._state = state
+        self._root = "/".join(part for part in (state.prefix, path.strip("/")) if part)
+        self._store = _open(state, _RETRY_FOR, _MOST_RETRIES)
+
+    @property
+    def location(self) -> str:
+        """See `Storage`."""
+        return f"s3a://{self._state.bucket}/{self._root}".rstrip("/")
+
+    @property
+    def folder(self) -> None:
+        """See `Storage`."""
+        return
+
+    def path(self, name: str) -> str:
+        """See `Storage`."""
+        return f"{self.location}/{name}"
+
+    def read(self, name: str) -> bytes:
+        """See `Storage`."""
+        import obstore  # noqa: PLC0415 - see the module
+
+        return bytes(self._ask(name, lambda key: obstore.get(self._store, key).bytes()))
+
+    def exists(self, name: str) -> bool:
+        """See `Storage`."""
+        import obstore  # noqa: PLC0415 - see the module
+
+        try:
+            self._ask(name, lambda key: obstore.head(self._store, key))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def names(self, folder: str) -> list[str]:
+        """See `Storage`."""
+        import obstore  # noqa: PLC0415 - see the module
+
+        found = self._ask(folder, lambda key: obstore.list_with_delimiter(self._store, _below(key)))
+        keys = [*(entry["path"] for entry in found["objects"] if entry["size"]), *found["common_prefixes"]]
+        return [key.rstrip("/").rpartition("/")[2] for key in keys]
+
+    def walk(self, folder: str = "") -> Iterator[str]:
+        """See `Storage`."""
+        for key in self._keys(folder):
+            yield key[len(self._root) :].lstrip("/")
+
+    def create(self, name: str, content: bytes) -> None:
+        """See `Storage`. The answer to a PUT may be lost, and the PUT repeated: then the object there is its own."""
+        import obstore  # noqa: PLC0415 - see the module
+
+        writer = str(uuid.uuid4())
+        own = {_WRITER: writer}
+        try:
+            self._ask(name, lambda key: obstore.put(self._store, key, content, mode="create", attributes=own))
+        except FileExistsError:
+            found = self._ask(name, lambda key: obstore.get(self._store, key).attributes)
+            if found.get(_WRITER) != writer:
+                raise
+
+    def replace(self, name: str, content: bytes) -> None:
+        """See `Storage`."""
+        import obstore  # noqa: PLC0415 - see the module
+
+        self._ask(name, lambda key: obstore.put(self._store, key, content))
+
+    def delete(self, name: str) -> None:
+        """See `Storage`."""
+        import obstore  # noqa: PLC0415 - see the module
+
+        try:
+            self._ask(name, lambda key: obstore.delete(self._store, key))
+        except FileNotFoundError:
+            return
+
+    def delete_folder(self, folder: str) -> None:
+        """See `Storage`."""
+        import obstore  # noqa: PLC0415 - see the module
+
+        keys = self._keys(folder)
+        if keys:
+            self._ask(folder, lambda _: obstore.delete(self._store, keys))
+
+    def require_usable(self) -> None:
+        """Raise `StorageError` where the bucket does not exist or may not be listed, or its server does not answer."""
+        import obstore  # noqa: PLC0415 - see the module
+
+        store = _open(self._state, _FIRST_RETRY_FOR, _FIRST_RETRIES)
+        self._ask("", lambda key: next(iter(obstore.list(store, _below(key), chunk_size=1)), None))
+
+    def require_atomic_creation(self) -> None:
+        """Raise `StorageError` unless the store refuses to create what exists: two drivers could share a checkpoint.
+
+        Writes an object and removes it; for a new checkpoint, since a store does not lose the ability.
+        """
+        probe = f"glassflow/probe-{uuid.uuid4()}"
+        self.create(probe, b"1")
+        try:
+            self.create(probe, b"2")
+        except FileExistsError:
+            return
+        finally:
+            self.delete(probe)
+        raise StorageError(
+            f"{self.location}: {self._server} ignores conditional writes (If-None-Match: *), without which two drivers "
+            "could use one checkpoint; keep the state in a store that has them, such as Amazon S3 or MinIO"
+        )
+
+    def _keys(self, folder: str) -> list[str]:
+        """Return the keys of all objects below a folder, without those that only mark a folder.
+
+        These are empty, as none of a checkpoint's files is.
+        """
+        import obstore  # noqa: PLC0415 - see the module
+
+        found = self._ask(folder, lambda key: obstore.list(self._store, _below(key)).collect())
+        return [entry["path"] for entry in found if entry["size"]]
+
+    @property
+    def _server(self) -> str:
+        return self._state.endpoint_in() or "Amazon S3"
+
+    def _ask(self, name: str, request: Callable[[str], T]) -> T:
+        """Return what a request for an object returns; raise the errors of `Storage`, and `StorageError`.
+
+        name: of the object below the root. request: gets its key in the bucket.
+        """
+        from obstore import exceptions  # noqa: PLC0415 - see the module
+
+        key = "/".join(part for part in (self._root, name) if part)
+        path = f"s3a://{self._state.bucket}/{key}"
+        try:
+            return request(key)
+        except (FileNotFoundError, exceptions.NotFoundError) as error:
+            # A HEAD has the HTTP status only. Not found can be more than the object: the bucket, the user.
+            if _code(error) != _NO_OBJECT and not _code(error).startswith("404"):
+                raise StorageError(self._explain(path, error)) from None
+            raise FileNotFoundError(path) from None
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+            raise FileExistsError(path) from None
+        except exceptions.BaseError as error:
+            raise StorageError(self._explain(path, error)) from None
+
+    def _explain(self, path: str, error: Exception) -> str:
+        """Return in one line why a request for an object failed, and what to do."""
+        code = _code(error)
+        if code == _NO_BUCKET:
+            return (
+                f"{path}: bucket {self._state.bucket} does not exist on {self._server}; create it, or correct the URL "
+                "of the state"
+            )
+        if (status := _HTTP_STATUS.search(str(error))) and status[1].startswith(("401", "403")):
+            return (
+                f"{path}: {self._server} refuses access ({code}); check the credentials (AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, a role, or state.access_key_id), and grant them s3:ListBucket on the bucket, "
+                "and s3:GetObject, s3:PutObject and s3:DeleteObject below the prefix"
+            )
+        if code:
+            return (
+                f"{path}: {self._server} answered {code}; check state.region and state.endpoint, or start the pipeline "
+                "again when the store works"
+            )
+        return (
+            f"{path}: {self._server} does not answer ({_first_line(error)}); check the endpoint (state.endpoint, or "
+            "AWS_ENDPOINT_URL) and the network, then start the pipeline again"
+        )
+
+
+def _below(key: str) -> str | None:
+    """Return what the keys of a folder begin with; None for the bucket's own."""
+    return f"{key}/" if key else None
+
+
+def _code(error: Exception) -> str:
+    """Return S3's code of an error, such as NoSuchBucket, else the HTTP status, such as "403 Forbidden"; else ""."""
+    text = str(error).partition(_DETAILS)[0]
+    found = _S3_CODE.search(text) or _HTTP_STATUS.search(text)
+    return found[1].strip() if found else ""
+
+
+def _first_line(error: Exception) -> str:
+    """Return the reason in the first line of an error, without the chain of the calls that failed."""
+    return " ".join(str(error).partition(_DETAILS)[0].split()).rpartition(" - ")[2]
+
+
+def _open(state: State, retry_for: timedelta, retries: int) -> "S3Store":
+    """Return obstore's view of the bucket; raise `StorageError` where the library is not installed."""
+    try:
+        from obstore.store import S3Store  # noqa: PLC0415 - see the module
+    except ModuleNotFoundError:
+        raise StorageError(
+            f"{state.url}: state in an object store needs a library; run: pip install 'glassflow-dagster[s3]'"
+        ) from None
+    endpoint = state.endpoint_in()
+    config: dict[str, Any] = {"region": state.region_in()}
+    if endpoint:
+        config |= {"endpoint": endpoint, "virtual_hosted_style_request": False}
+    if state.access_key_id and state.secret_access_key:
+        config |= {
+            "access_key_id": state.access_key_id,
+            "secret_access_key": state.secret_access_key.get_secret_value(),
+        }
+        if state.session_token:
+            config["session_token"] = state.session_token.get_secret_value()
+    return S3Store(
+        state.bucket,
+        **config,
+        client_options={
+            "allow_http": bool(endpoint and endpoint.startswith("http:")),
+            "connect_timeout": _CONNECT_TIMEOUT,
+            "timeout": _TIMEOUT,
+        },
+        retry_config={"max_retries": retries, "retry_timeout": retry_for},
+    )

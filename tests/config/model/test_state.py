@@ -1,0 +1,103 @@
+"""The store of a checkpoint, as a definition, an option or the environment names it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model.state import State, is_url
+from glassflow_dagster.config.problems import DefinitionError
+from glassflow_dagster.driver.process import state_folder
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.streaming.checkpoint.storage import open_storage
+from tests.config.test_load import definition, write
+
+
+def with_state(tmp_path: Path, state: Any) -> Path:
+    return write(tmp_path, {**definition(), "state": state})
+
+
+@pytest.mark.parametrize(
+    ("url", "bucket", "prefix"),
+    [("s3a://b.c/p/q/", "b.c", "p/q"), ("s3://bucket", "bucket", ""), ("s3a://bucket/", "bucket", "")],
+)
+def test_a_bucket_has_a_prefix(url: str, bucket: str, prefix: str) -> None:
+    state = State(url=url)
+    assert (state.bucket, state.prefix, state.folder) == (bucket, prefix, None)
+    assert state.url == f"s3a://{bucket}{'/' if prefix else ''}{prefix}"
+
+
+def test_a_folder_may_be_a_url_too(tmp_path: Path) -> None:
+    state = State(url=f"file://{tmp_path}/")
+    assert (state.bucket, state.folder) == (None, tmp_path)
+    assert open_storage(state, Path("local/p"), "p").folder == tmp_path / "p" / "checkpoint"
+    assert open_storage(None, Path("local/p"), "p").folder == Path("local/p/checkpoint")
+
+
+@pytest.mark.parametrize("url", ["gs://bucket/p", "hdfs://host/p", "s3a://", "s3a:///p", "file://host/p", "state", ""])
+def test_another_url_is_refused(url: str) -> None:
+    with pytest.raises(ValidationError):
+        State(url=url)
+
+
+@pytest.mark.parametrize(("text", "found"), [("s3a://b/p", True), ("file:///p", True), ("state", False), ("/p", False)])
+def test_a_path_is_no_url(text: str, found: bool) -> None:
+    assert is_url(text) is found
+
+
+def test_a_text_is_the_url(tmp_path: Path) -> None:
+    short = load_pipeline(with_state(tmp_path, "s3a://bucket/p"), {})
+    assert short.state == State(url="s3a://bucket/p")
+    assert load_pipeline(with_state(tmp_path, {"url": "s3a://bucket/p"}), {}) == short
+    # Where the checkpoint is decides no row, but a driver has to be started again.
+    plain = load_pipeline(write(tmp_path, definition()), {})
+    assert short.digest == plain.digest
+    assert short.fingerprint != plain.fingerprint
+    assert "state" not in plain.content
+
+
+def test_a_url_of_the_environment_wins_and_keeps_the_access(tmp_path: Path) -> None:
+    own = {"url": "s3a://own/p", "access_key_id": "k", "secret_access_key": "s"}
+    state = load_pipeline(with_state(tmp_path, own), {"GLASSFLOW_STATE": "s3a://other/q"}).state
+    assert state == State.model_validate({**own, "url": "s3a://other/q"})
+    assert load_pipeline(with_state(tmp_path, own), {"GLASSFLOW_STATE": "/var/state"}).state == State(**own)
+    plain = write(tmp_path, definition())
+    assert load_pipeline(plain, {"GLASSFLOW_STATE": "file:///var/state"}).state == State(url="file:///var/state")
+    with pytest.raises(GlassflowError, match=r"GLASSFLOW_STATE: 'gs://b/p' is no store for state; write s3a://"):
+        load_pipeline(plain, {"GLASSFLOW_STATE": "gs://b/p"})
+
+
+def test_working_files_stay_in_a_folder() -> None:
+    assert state_folder({"GLASSFLOW_STATE": "s3a://b/p"}) == state_folder({}) == Path(".glassflow/state").absolute()
+    assert state_folder({"GLASSFLOW_STATE": "/var/state"}) == Path("/var/state")
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        ({"url": "s3a://bucket/p", "access_key_id": "k"}, "state: access_key_id and secret_access_key belong together"),
+        ({"url": "s3a://bucket/p", "endpoint": "host:9000"}, "state.endpoint: is no URL of a server; write http://"),
+        ({"url": "gs://bucket/p"}, "state.url: 'gs://bucket/p' is no store for state"),
+        ({"url": "file:///p", "region": "eu-west-1"}, "state.region: applies to s3a:// only; remove it"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, state: dict[str, str], text: str) -> None:
+    with pytest.raises(DefinitionError) as error:
+        load_pipeline(with_state(tmp_path, state), {})
+    assert f": {text}" in str(error.value)
+
+
+def test_what_needs_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="pool: state in an object store needs a JVM of its own; remove it"):
+        load_pipeline(write(tmp_path, {**definition(), "state": "s3a://bucket/p", "pool": "small"}), {})
+
+
+def test_settings_of_the_environment_are_used_where_the_definition_is_silent() -> None:
+    environment = {"AWS_ENDPOINT_URL": "http://a:1/", "AWS_ENDPOINT_URL_S3": "http://b:1", "AWS_DEFAULT_REGION": "x"}
+    state = State(url="s3a://bucket")
+    assert (state.endpoint_in(environment), state.region_in(environment)) == ("http://b:1", "x")
+    assert (state.endpoint_in({}), state.region_in({})) == (None, "us-east-1")
+    named = State(url="s3a://bucket", endpoint="https://c:1/", region="y")
+    assert (named.endpoint_in(environment), named.region_in(environment)) == ("https://c:1", "y")

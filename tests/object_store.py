@@ -1,0 +1,108 @@
+"""A real object store for tests: versitygw, as `stack up --object-store` starts it."""
+
+import os
+import select
+import shutil
+import socket
+import subprocess
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from glassflow_dagster.config.model.state import State
+from glassflow_dagster.local.object_store import (
+    ACCESS_KEY,
+    BUCKET,
+    SECRET_KEY,
+    object_store_answers,
+    prepare_object_store,
+)
+from glassflow_dagster.local.ports import free_port
+from tests.waiting import wait_until
+
+
+@dataclass(frozen=True)
+class ObjectStoreServer:
+    """A running store. data: the folder of its buckets."""
+
+    port: int
+    data: Path
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def state(self, prefix: str | None = None) -> State:
+        """Return a store of checkpoints of the test's own, with the credentials."""
+        return State.model_validate(self.definition(prefix))
+
+    def definition(self, prefix: str | None = None) -> dict[str, str]:
+        """Return the same as a definition's `state`."""
+        return {
+            "url": f"s3a://{BUCKET}/{prefix or uuid.uuid4().hex}",
+            "endpoint": self.endpoint,
+            "access_key_id": ACCESS_KEY,
+            "secret_access_key": SECRET_KEY,
+        }
+
+
+@contextmanager
+def running_object_store(data: Path) -> Iterator[ObjectStoreServer]:
+    """Run a store on a free port."""
+    port = free_port()
+    store = prepare_object_store(data, port, print)
+    with (data.parent / "object-store.log").open("wb") as log:
+        process = subprocess.Popen(
+            store.command, env={**os.environ, **store.variables}, stdout=log, stderr=subprocess.STDOUT
+        )
+        try:
+            wait_until(lambda: object_store_answers(port), "the object store answers")
+            yield ObjectStoreServer(port, data)
+        finally:
+            process.kill()
+            process.wait()
+            shutil.rmtree(data, ignore_errors=True)
+
+
+class LosingProxy:
+    """A proxy to a store that loses the store's answer to the next PUTs: the store has done what was asked for."""
+
+    def __init__(self, store: ObjectStoreServer) -> None:
+        self._upstream = ("127.0.0.1", store.port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        # How many answers are still to be lost, and how many were.
+        self.to_lose = self.lost = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with suppress(OSError), client, socket.create_connection(self._upstream) as server:
+            is_put = False
+            while ready := select.select([client, server], [], [])[0]:
+                for source in ready:
+                    data = source.recv(1 << 16)
+                    if not data:
+                        return
+                    if source is client:
+                        is_put = data.startswith(b"PUT ") or (is_put and b" HTTP/1.1\r\n" not in data)
+                    elif is_put and self.to_lose and data.startswith(b"HTTP/1.1 200"):
+                        self.to_lose -= 1
+                        self.lost += 1
+                        return
+                    (server if source is client else client).sendall(data)

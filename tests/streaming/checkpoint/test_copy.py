@@ -1,0 +1,63 @@
+"""Copies of a checkpoint are compared with what was read, and refused where they could mix two."""
+
+from pathlib import Path
+
+import pytest
+
+from glassflow_dagster.streaming.checkpoint.copy import Copied, CopyError, copy_checkpoint
+from glassflow_dagster.streaming.checkpoint.storage import LocalStorage
+
+
+class Quiet:
+    def __call__(self, text: str) -> None:
+        """Ignore a message of progress."""
+
+
+def filled(folder: Path) -> LocalStorage:
+    storage = LocalStorage(folder)
+    for name in ("offsets/0", "offsets/.0.crc", "state/0/0/1.zip", "glassflow/identity.json"):
+        storage.replace(name, name.encode())
+    return storage
+
+
+def test_a_copy_has_all_files(tmp_path: Path) -> None:
+    source, target = filled(tmp_path / "a"), LocalStorage(tmp_path / "b")
+    copied = copy_checkpoint(source, target, Quiet())
+    assert copied == Copied(4, sum(len(name) for name in source.walk()))
+    assert {name: target.read(name) for name in target.walk()} == {name: source.read(name) for name in source.walk()}
+
+
+def test_a_filled_place_is_not_overwritten(tmp_path: Path) -> None:
+    source, target = filled(tmp_path / "a"), LocalStorage(tmp_path / "b")
+    target.replace("offsets/7", b"other")
+    with pytest.raises(CopyError, match="is not empty"):
+        copy_checkpoint(source, target, Quiet())
+    assert list(target.walk()) == ["offsets/7"]
+
+
+def test_there_must_be_something_to_copy(tmp_path: Path) -> None:
+    with pytest.raises(CopyError, match="has no checkpoint"):
+        copy_checkpoint(LocalStorage(tmp_path / "a"), LocalStorage(tmp_path / "b"), Quiet())
+
+
+@pytest.mark.parametrize("name", ["offsets/0", "offsets/1"])
+def test_a_file_that_is_written_meanwhile_is_found(tmp_path: Path, name: str) -> None:
+    source, target = filled(tmp_path / "a"), LocalStorage(tmp_path / "b")
+
+    def write_when_compared(text: str) -> None:
+        if "compare" in text:
+            source.replace(name, b"of another batch")
+
+    with pytest.raises(CopyError, match=f"a/{name}: is not what was copied"):
+        copy_checkpoint(source, target, write_when_compared)
+
+
+def test_a_damaged_copy_is_found(tmp_path: Path) -> None:
+    source, target = filled(tmp_path / "a"), LocalStorage(tmp_path / "b")
+
+    def damage_when_compared(text: str) -> None:
+        if "compare" in text:
+            target.replace("state/0/0/1.zip", b"damaged")
+
+    with pytest.raises(CopyError, match=r"b/state/0/0/1\.zip: is not what was copied"):
+        copy_checkpoint(source, target, damage_when_compared)

@@ -1,0 +1,129 @@
+"""What is particular to a checkpoint in an object store: lost answers, and errors that say what to do."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from glassflow_dagster.config.model.state import State
+from glassflow_dagster.local.ports import free_port
+from glassflow_dagster.streaming.checkpoint import object_storage as module
+from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointError
+from glassflow_dagster.streaming.checkpoint.copy import copy_checkpoint
+from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage, StorageError
+from glassflow_dagster.streaming.checkpoint.storage import LocalStorage, stored_pipelines
+from tests.object_store import LosingProxy, ObjectStoreServer
+from tests.streaming.checkpoint.test_checkpoint import plan
+
+pytestmark = pytest.mark.servers
+
+
+def test_a_file_whose_answer_was_lost_is_its_own(object_store: ObjectStoreServer) -> None:
+    """The request is repeated, and the store refuses what it has already created."""
+    proxy = LosingProxy(object_store)
+    storage = ObjectStorage(object_store.state().model_copy(update={"endpoint": proxy.endpoint}), "p")
+    storage.create("before", b"0")
+    proxy.to_lose = 1
+    storage.create("identity.json", b"1")
+    assert storage.read("identity.json") == b"1"
+    proxy.to_lose = 1
+    with pytest.raises(FileExistsError):
+        storage.create("identity.json", b"2")
+    assert storage.read("identity.json") == b"1"
+    proxy.close()
+
+
+def edited(object_store: ObjectStoreServer, **changes: Any) -> ObjectStorage:
+    return ObjectStorage(State.model_validate({**object_store.definition(), **changes}), "p")
+
+
+def test_a_bucket_that_does_not_exist_is_named(object_store: ObjectStoreServer) -> None:
+    storage = edited(object_store, url="s3a://nowhere/state")
+    text = f"s3a://nowhere/state/p: bucket nowhere does not exist on {object_store.endpoint}; create it, or correct"
+    with pytest.raises(StorageError, match=re.escape(text)):
+        storage.require_usable()
+    with pytest.raises(StorageError, match="bucket nowhere does not exist"):
+        storage.create("a", b"1")
+    with pytest.raises(StorageError, match="bucket nowhere does not exist"):
+        storage.read("a")
+
+
+def test_refused_credentials_are_named(object_store: ObjectStoreServer) -> None:
+    storage = edited(object_store, secret_access_key="wrong")
+    for request in (storage.require_usable, lambda: storage.read("a"), lambda: storage.replace("a", b"1")):
+        with pytest.raises(StorageError, match=r"refuses access \(SignatureDoesNotMatch\); check the cred") as error:
+            request()
+        assert "\n" not in str(error.value)
+
+
+def test_only_a_missing_object_is_a_missing_file(object_store: ObjectStoreServer) -> None:
+    """This store answers 404 for a user that does not exist."""
+    storage = edited(object_store, access_key_id="nobody")
+    for request in (storage.require_usable, lambda: storage.read("a")):
+        with pytest.raises(StorageError, match=r"answered \w+; check state.region and state.endpoint"):
+            request()
+
+
+def test_a_silent_endpoint_is_named(object_store: ObjectStoreServer) -> None:
+    endpoint = f"http://127.0.0.1:{free_port()}"
+    storage = edited(object_store, endpoint=endpoint)
+    with pytest.raises(StorageError, match=rf"{endpoint} does not answer \(.*\); check the endpoint") as error:
+        storage.require_usable()
+    assert "\n" not in str(error.value)
+
+
+def test_a_store_that_ignores_conditions_is_refused(
+    object_storage: Callable[[], ObjectStorage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = object_storage()
+    monkeypatch.setattr(storage, "create", storage.replace)
+    with pytest.raises(StorageError, match=r"ignores conditional writes \(If-None-Match: \*\)"):
+        storage.require_atomic_creation()
+    assert list(storage.walk()) == []
+
+
+def test_the_library_is_asked_for(object_store: ObjectStoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "obstore.store", None)
+    with pytest.raises(StorageError, match=r"pip install 'glassflow-dagster\[s3\]'"):
+        module.ObjectStorage(object_store.state(), "p")
+
+
+def test_pipelines_of_a_store_are_those_with_a_checkpoint(object_store: ObjectStoreServer, tmp_path: Any) -> None:
+    state = object_store.state()
+    assert stored_pipelines(state, tmp_path) == ()
+    for name in ("sms/checkpoint/metadata", "ads/checkpoint/offsets/0", "other/file"):
+        ObjectStorage(state, "").replace(name, b"x")
+    assert stored_pipelines(state, tmp_path) == ("ads", "sms")
+
+
+def test_of_two_drivers_one_makes_the_plan_of_a_batch(object_storage: Callable[[], ObjectStorage]) -> None:
+    """The older one, which is about to be fenced off, must not replace the plan of the newer one."""
+    storage = object_storage()
+    newer, older = Checkpoint(storage), Checkpoint(storage)
+    newer.record(plan(0))
+    with pytest.raises(CheckpointError, match=r"plans/0\.json: was written by another query"):
+        older.record(plan(0).model_copy(update={"rows": 7}))
+    assert newer.plan(0) == plan(0)
+
+
+def test_an_unplanned_batch_stays(object_storage: Callable[[], ObjectStorage]) -> None:
+    """An older driver on another host may be about to write its plan, for the offsets in the log."""
+    storage = object_storage()
+    storage.replace("offsets/0", b"v1")
+    Checkpoint(storage).forget_unplanned()
+    assert storage.exists("offsets/0")
+
+
+def test_a_checkpoint_goes_to_a_bucket_and_back(object_storage: Callable[[], ObjectStorage], tmp_path: Any) -> None:
+    source, bucket, back = LocalStorage(tmp_path / "a"), object_storage(), LocalStorage(tmp_path / "b")
+    for number in range(40):
+        source.replace(f"state/0/0/{number}.zip", b"%d" % number * 1000)
+    source.replace("offsets/0", b"v1")
+    source.replace("offsets/.0.crc", b"crc")
+    copied = copy_checkpoint(source, bucket, print)
+    assert copied.files == 41
+    assert copy_checkpoint(bucket, back, print) == copied
+    # Hadoop's checksums stay behind: an object may be replaced without them.
+    expected = {name: source.read(name) for name in source.walk() if not name.endswith(".crc")}
+    assert {name: back.read(name) for name in back.walk()} == expected
