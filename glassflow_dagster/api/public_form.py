@@ -13,7 +13,10 @@ _INGEST, _DEDUP, _JOIN, _BOTH = "Ingest Only", "Deduplication", "Join", "Join & 
 
 def as_v3(raw: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """Return a definition of any format as v3, its references not replaced; raises `DefinitionError`."""
-    return dict(upgrade(file, dict(raw)).definition)
+    definition = dict(upgrade(file, dict(raw)).definition)
+    if isinstance(definition.get("sources"), list):
+        definition["sources"] = [with_schema_fields(source) for source in definition["sources"]]
+    return definition
 
 
 def public_form(definition: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,7 +48,6 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _source(source: Any) -> Any:
-    source = with_schema_fields(source)
     if not isinstance(source, dict) or not isinstance(source.get("connection_params"), dict):
         return source
     return {**source, "connection_params": {"protocol": "PLAINTEXT", **source["connection_params"]}}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from glassflow_dagster.api.files import PRIVATE
 from glassflow_dagster.config.plain_secrets import SECRETS
 from glassflow_dagster.config.problems import Problem
 from glassflow_dagster.config.variables import holds_variable
@@ -21,7 +22,9 @@ _ADDRESSES = {
     "connection_params": ("brokers", "host", "port", "http_port", "protocol", "secure"),
     "schema_registry": ("url",),
 }
-_OWN_FILE = "${file:.api/"
+# What a key means that is left out; clients spell it out.
+_DEFAULTS = {"protocol": "PLAINTEXT", "secure": False}
+_OWN_FILE = f"${{file:{PRIVATE}/"
 _Step = str | int
 _Place = tuple[_Step, ...]
 
@@ -46,7 +49,7 @@ def masked(definition: Mapping[str, Any]) -> dict[str, Any]:
         value = owner[key]
         # A number is a mistake that validation reports, but may be the secret.
         is_foreign = isinstance(value, str) and holds_variable(value) and not value.startswith(_OWN_FILE)
-        if value not in {"", None} and not is_foreign:
+        if value and not is_foreign:
             owner[key] = MASK
     return answer
 
@@ -117,7 +120,9 @@ def _address(definition: Mapping[str, Any], place: _Place) -> tuple[str, ...]:
     for step in place[: depth + 1]:
         part = part[step]
     token_url = (part.get("oauth") or {}).get("token_url") if "oauth" in place else None
-    found = [part.get(key) for key in _ADDRESSES[str(place[depth])]]
+    names = _ADDRESSES[str(place[depth])]
+    found = [_DEFAULTS.get(name) if part.get(name) is None else part[name] for name in names]
+    # A port may be a number or a text.
     return tuple(str([str(item) for item in each] if isinstance(each, list) else each) for each in (*found, token_url))
 
 

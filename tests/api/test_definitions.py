@@ -136,6 +136,29 @@ def test_an_edit_replaces_the_definition_and_keeps_secrets_that_are_not_sent(api
     assert "s3cret" not in file.read_text()
 
 
+def test_defaults_that_a_client_spells_out_are_no_other_server(api: Api) -> None:
+    """GlassFlow's SDK sends all keys that it knows."""
+    definition = deduplicating()
+    kafka, clickhouse = definition["sources"][0]["connection_params"], definition["sink"]["connection_params"]
+    kafka |= {"protocol": "SASL_PLAINTEXT", "mechanism": "PLAIN", "username": "me", "password": "another"}
+    del clickhouse["secure"]
+    clickhouse["port"] = int(clickhouse["port"])
+    file = api.write(definition)
+    sent = api.get(f"{PIPELINE}/orders-clean").json()
+    sent["sink"]["connection_params"] |= {"secure": False, "skip_certificate_verification": False}
+    sent["sources"][0]["connection_params"] |= {"skip_tls_verification": False}
+    sent["sources"][0]["schema"] = {"fields": sent["sources"][0].pop("schema_fields")}
+    answer = api.post(f"{PIPELINE}/orders-clean/edit", sent)
+    assert (answer.status_code, answer.json()) == (200, {})
+    config = load_pipeline(file, {})
+    assert config.connection.password
+    assert config.connection.password.get_secret_value() == "another"
+    assert config.sink.connection_params.password.get_secret_value() == "s3cret"
+    # Without encryption is another way to the same server.
+    sent["sources"][0]["connection_params"]["protocol"] = "SASL_SSL"
+    assert api.post(f"{PIPELINE}/validate", sent).status_code == 422
+
+
 @pytest.mark.parametrize("path", ["pipelines", "other-server", "no-secret"])
 def test_a_secret_stays_with_its_server(api: Api, path: str) -> None:
     file = api.write(deduplicating(password="" if path == "no-secret" else "s3cret"))
@@ -330,6 +353,7 @@ def test_an_invalid_file_is_shown_and_can_be_corrected(api: Api) -> None:
     {"sources": 7}, {"sources": [7]}, {"sink": 7}, {"sink": {"connection_params": 7}}, {"join": 7}, {"transforms": [7]},
     {"metadata": 7}, {"resources": 7}, {"version": 7}, {"name": 7},
     {"sources": [{"schema": 7, "connection_params": 7}]},
+    {"sources": [{"connection_params": {"password": [7]}}]}, {"sink": {"connection_params": {"password": 7}}},
 ])  # fmt: skip
 def test_what_is_no_definition_at_all_can_be_looked_at(api: Api, change: dict[str, Any]) -> None:
     api.write(deduplicating(**change))
