@@ -51,7 +51,8 @@ _SCHEMA_PATH = re.compile(r'"[a-z0-9]+:[^"]*(/state/\d+/_stateSchema/[^"]*)"')
 
 # This project's files.
 _OWN = "glassflow"
-_IDENTITY = f"{_OWN}/identity.json"
+# Without it a checkpoint with batches is refused.
+IDENTITY_FILE = f"{_OWN}/identity.json"
 _DEFINITION = f"{_OWN}/definition.json"
 _TOPICS = f"{_OWN}/topics.json"
 # Spark's file with the start offsets of its first source, Kafka.
@@ -228,14 +229,14 @@ class Checkpoint:
 
         Raises `CheckpointError` where it is missing beside batches, damaged, or of another format version.
         """
-        if not self.storage.exists(_IDENTITY):
+        if not self.storage.exists(IDENTITY_FILE):
             if not self.is_new:
                 raise CheckpointError(
-                    f"{self.storage.path(_IDENTITY)}: is missing, but the checkpoint has batches; {RESTORE}"
+                    f"{self.storage.path(IDENTITY_FILE)}: is missing, but the checkpoint has batches; {RESTORE}"
                 )
             return None
-        _require_format(self.storage, _IDENTITY)
-        return CheckpointIdentity.model_validate(_read_json(self.storage, _IDENTITY))
+        _require_format(self.storage, IDENTITY_FILE)
+        return CheckpointIdentity.model_validate(_read_json(self.storage, IDENTITY_FILE))
 
     @property
     def is_new(self) -> bool:
@@ -272,7 +273,7 @@ class Checkpoint:
             shuffle_partitions=shuffle_partitions,
             state=state_shape(config),
         )
-        self._create(_IDENTITY, _as_json(identity.model_dump(mode="json")))
+        self._create(IDENTITY_FILE, _as_json(identity.model_dump(mode="json")))
         return identity
 
     def _create(self, name: str, content: bytes) -> None:
@@ -287,7 +288,7 @@ class Checkpoint:
 
     def replace_identity(self, identity: CheckpointIdentity) -> None:
         """Replace the checkpoint's identity."""
-        _write_json(self.storage, _IDENTITY, identity.model_dump(mode="json"))
+        _write_json(self.storage, IDENTITY_FILE, identity.model_dump(mode="json"))
 
     def keep_topics(self, topics: tuple[str, ...]) -> None:
         """Store the topics that are read from the next batch on, if they are not those of the identity."""
