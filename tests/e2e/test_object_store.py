@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from glassflow_dagster.driver import process
-from glassflow_dagster.driver.heartbeat import pipeline_folder
+from glassflow_dagster.driver.heartbeat import pipeline_folder, read_heartbeat
 from glassflow_dagster.driver.lock import end_remains
 from glassflow_dagster.local.object_store import object_store_variables
+from glassflow_dagster.local.ports import free_port
 from tests.e2e.support import Pipeline, cli, invoke, kill, rows, start, state, stop
-from tests.object_store import ObjectStoreServer
+from tests.object_store import ObjectStoreServer, running_object_store
 from tests.waiting import wait_until
 
 EVENTS, COPIES = 8000, 1500
@@ -24,6 +25,12 @@ def lose_host(pipeline: Pipeline) -> None:
     kill(pipeline)
     end_remains(pipeline_folder(pipeline.state, pipeline.name))
     shutil.rmtree(pipeline.state)
+
+
+def waiting_records(pipeline: Pipeline) -> int:
+    """Return the unread records, as the brokers have told the driver."""
+    beat = read_heartbeat(pipeline_folder(pipeline.state, pipeline.name))
+    return sum(lag.records for lags in beat.partition_lags.values() for lag in lags.values()) if beat else 0
 
 
 def with_copies() -> list[dict[str, object]]:
@@ -87,6 +94,29 @@ def test_a_driver_on_another_host_takes_the_pipeline_over(
     assert pipeline.query(EXACT) == [(EVENTS, EVENTS)]
     ledger = pipeline.ledger()
     assert (ledger["written"], ledger["duplicates"]) == (EVENTS, COPIES)
+
+
+def test_a_store_that_is_away_for_a_moment_is_waited_for(pipeline: Pipeline, tmp_path: Path) -> None:
+    data, port = tmp_path / "objects" / "data", free_port()
+    pipeline.sink = {"max_batch_size": 100}
+    sent = with_copies()
+    with running_object_store(data, port) as store:
+        pipeline.more["state"] = store.definition()
+        pipeline.write().create_topic()
+        pipeline.send(sent[:4000])
+        start(pipeline)
+        wait_until(lambda: rows(pipeline) > 0, "some of the batch is in the table")
+    try:
+        # The store is killed. The driver learns of further records meanwhile.
+        pipeline.send(sent[4000:])
+        wait_until(lambda: waiting_records(pipeline) > 4000, "the driver knows of further records")
+        with running_object_store(data, port):
+            wait_until(lambda: pipeline.ledger()["read"] == len(sent), "all is read", evidence=lambda: state(pipeline))
+            stop(pipeline)
+    finally:
+        invoke("stop", pipeline.name, "--state", str(pipeline.state))
+    assert pipeline.query(EXACT) == [(EVENTS, EVENTS)]
+    assert pipeline.ledger()["duplicates"] == COPIES
 
 
 def test_state_moves_to_a_bucket_and_back(pipeline: Pipeline, object_store: ObjectStoreServer) -> None:
