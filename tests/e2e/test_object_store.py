@@ -12,6 +12,8 @@ from glassflow_dagster.driver.heartbeat import pipeline_folder, read_heartbeat
 from glassflow_dagster.driver.lock import end_remains
 from glassflow_dagster.local.object_store import object_store_variables
 from glassflow_dagster.local.ports import free_port
+from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
+from tests.conftest import one_of
 from tests.e2e.support import Pipeline, cli, invoke, kill, rows, start, state, stop
 from tests.object_store import ObjectStoreServer, running_object_store
 from tests.waiting import wait_until
@@ -35,18 +37,26 @@ def waiting_records(pipeline: Pipeline) -> int:
 
 def with_copies() -> list[dict[str, object]]:
     draw = random.Random(5)
-    events: list[dict[str, object]] = [{"id": f"k{index}", "n": index} for index in range(EVENTS)]
+    events: list[dict[str, object]] = [
+        {"id": f"k{index}", "n": index, "at": f"2024-10-28T00:00:{index % 60:02}Z"} for index in range(EVENTS)
+    ]
     sent = events + draw.sample(events, COPIES)
     draw.shuffle(sent)
     return sent
 
 
+@pytest.mark.parametrize("kind", one_of(["small batches", "jobs", "event clock"]))
 def test_a_host_that_is_lost_in_a_batch_leaves_all_to_the_next_one(
-    pipeline: Pipeline, object_store: ObjectStoreServer
+    pipeline: Pipeline, object_store: ObjectStoreServer, kind: str
 ) -> None:
     """The driver is killed in a batch, twice, and its local folder is removed: the store alone has the state."""
     pipeline.more["state"] = object_store.definition()
     pipeline.sink = {"max_batch_size": 100}
+    if kind == "jobs":
+        pipeline.more["spark"] = {INLINE_RECORDS_SETTING: "0"}
+    if kind == "event clock":
+        pipeline.fields.append({"name": "at", "type": "string"})
+        pipeline.clock = {"clock": "event", "event_time": "at", "allowed_lateness": "30m", "late": "drop"}
     pipeline.write().create_topic()
     sent = with_copies()
     start(pipeline)
