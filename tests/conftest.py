@@ -123,7 +123,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[
 @pytest.fixture(scope="session")
 def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStoreServer]:
     """Share one object store among the tests of a worker process; they keep apart by prefixes."""
-    with running_object_store(tmp_path_factory.mktemp("object-store") / "data") as store:
+    with running_object_store(tmp_path_factory.mktemp("object-store") / "data", free_port()) as store:
         yield store
 
 

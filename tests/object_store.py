@@ -2,7 +2,6 @@
 
 import os
 import select
-import shutil
 import socket
 import subprocess
 import threading
@@ -20,7 +19,6 @@ from glassflow_dagster.local.object_store import (
     object_store_answers,
     prepare_object_store,
 )
-from glassflow_dagster.local.ports import free_port
 from tests.waiting import wait_until
 
 
@@ -50,9 +48,8 @@ class ObjectStoreServer:
 
 
 @contextmanager
-def running_object_store(data: Path) -> Iterator[ObjectStoreServer]:
-    """Run a store on a free port."""
-    port = free_port()
+def running_object_store(data: Path, port: int) -> Iterator[ObjectStoreServer]:
+    """Run a store while the block runs; its data stay, so that another one can go on with them."""
     store = prepare_object_store(data, port, print)
     with (data.parent / "object-store.log").open("wb") as log:
         process = subprocess.Popen(
@@ -64,7 +61,6 @@ def running_object_store(data: Path) -> Iterator[ObjectStoreServer]:
         finally:
             process.kill()
             process.wait()
-            shutil.rmtree(data, ignore_errors=True)
 
 
 class LosingProxy:

@@ -51,7 +51,8 @@ _SCHEMA_PATH = re.compile(r'"[a-z0-9]+:[^"]*(/state/\d+/_stateSchema/[^"]*)"')
 
 # This project's files.
 _OWN = "glassflow"
-_IDENTITY = f"{_OWN}/identity.json"
+# Without it a checkpoint with batches is refused.
+IDENTITY_FILE = f"{_OWN}/identity.json"
 _DEFINITION = f"{_OWN}/definition.json"
 _TOPICS = f"{_OWN}/topics.json"
 # Spark's file with the start offsets of its first source, Kafka.
@@ -157,6 +158,8 @@ class Checkpoint:
 
     def __init__(self, root: Path | Storage) -> None:
         self.storage: Storage = LocalStorage(root) if isinstance(root, Path) else root
+        # In an object store: the last files of the offset log that were read, as each batch needs them several times.
+        self._known_offsets: dict[int, list[str]] = {}
 
     @property
     def location(self) -> str:
@@ -228,14 +231,14 @@ class Checkpoint:
 
         Raises `CheckpointError` where it is missing beside batches, damaged, or of another format version.
         """
-        if not self.storage.exists(_IDENTITY):
+        if not self.storage.exists(IDENTITY_FILE):
             if not self.is_new:
                 raise CheckpointError(
-                    f"{self.storage.path(_IDENTITY)}: is missing, but the checkpoint has batches; {RESTORE}"
+                    f"{self.storage.path(IDENTITY_FILE)}: is missing, but the checkpoint has batches; {RESTORE}"
                 )
             return None
-        _require_format(self.storage, _IDENTITY)
-        return CheckpointIdentity.model_validate(_read_json(self.storage, _IDENTITY))
+        _require_format(self.storage, IDENTITY_FILE)
+        return CheckpointIdentity.model_validate(_read_json(self.storage, IDENTITY_FILE))
 
     @property
     def is_new(self) -> bool:
@@ -272,7 +275,7 @@ class Checkpoint:
             shuffle_partitions=shuffle_partitions,
             state=state_shape(config),
         )
-        self._create(_IDENTITY, _as_json(identity.model_dump(mode="json")))
+        self._create(IDENTITY_FILE, _as_json(identity.model_dump(mode="json")))
         return identity
 
     def _create(self, name: str, content: bytes) -> None:
@@ -287,7 +290,7 @@ class Checkpoint:
 
     def replace_identity(self, identity: CheckpointIdentity) -> None:
         """Replace the checkpoint's identity."""
-        _write_json(self.storage, _IDENTITY, identity.model_dump(mode="json"))
+        _write_json(self.storage, IDENTITY_FILE, identity.model_dump(mode="json"))
 
     def keep_topics(self, topics: tuple[str, ...]) -> None:
         """Store the topics that are read from the next batch on, if they are not those of the identity."""
@@ -297,6 +300,7 @@ class Checkpoint:
 
     def forget_batch(self, batch_id: int) -> None:
         """Remove an open batch from the offset log, with its plan, so that Spark begins it again."""
+        self._known_offsets.clear()
         for file in (f"offsets/{batch_id}", f"offsets/.{batch_id}.crc", _plan_file(batch_id)):
             self.storage.delete(file)
         if batch_id == 0:
@@ -319,6 +323,7 @@ class Checkpoint:
         line = lines[index]
         version = line[: line.index("{")]
         lines[index] = version + json.dumps({topic: dict(by_partition) for topic, by_partition in offsets.items()})
+        self._known_offsets.clear()
         _replace_spark_file(self.storage, file, "\n".join(lines).encode())
 
     def plan(self, batch_id: int) -> BatchPlan | None:
@@ -416,6 +421,7 @@ class Checkpoint:
         rebuilt checkpoint begins stays: rows of its records are in the table, and only it leaves them out. So does one
         in an object store: a driver on another host, which this one replaces, may be about to write its plan.
         """
+        self._known_offsets.clear()
         if self.storage.folder is None:
             return
         batch_id = self._open_batch
@@ -481,10 +487,18 @@ class Checkpoint:
 
     def _offset_lines(self, batch_id: int) -> list[str]:
         """Return the lines of a batch's file in the offset log: version, metadata, and one line per source."""
+        # One look, as threads that watch the query read, too.
+        if known_lines := self._known_offsets.get(batch_id):
+            return known_lines
         file = f"offsets/{batch_id}"
         lines = _read_spark_file(self.storage, file)
         if len(lines) <= _SOURCE_LINE:
             raise CheckpointError(f"{self.storage.path(file)}: is truncated; {RESTORE}")
+        if self.storage.folder is None:
+            # A batch reads those of the batch before it, too.
+            self._known_offsets = {
+                known: kept for known, kept in self._known_offsets.items() if known == batch_id - 1
+            } | {batch_id: lines}
         return lines
 
     def _last(self, log: str) -> int | None:

@@ -1,11 +1,12 @@
 """Copies a checkpoint from one storage to another, and verifies the copy."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.streaming.checkpoint.checkpoint import IDENTITY_FILE
 from glassflow_dagster.streaming.checkpoint.storage import Storage
 
 # Requests at a time: an object store takes some 50 ms for each, however small the file is.
@@ -28,7 +29,7 @@ def copy_checkpoint(source: Storage, target: Storage, report: Callable[[str], No
     """Copy all files of a checkpoint that no driver uses, read the copy back, and compare the SHA-256 of each file.
 
     report: receives progress. Raises `CopyError` where the source is empty, the target is not, or a file differs or
-    has changed meanwhile, and `GlassflowError` for a store that does not work. Then the target is incomplete.
+    has changed meanwhile, and `GlassflowError` for a store that does not work. Then no driver starts on the target.
     """
     names = _files_of(source, target)
     if not names:
@@ -38,16 +39,36 @@ def copy_checkpoint(source: Storage, target: Storage, report: Callable[[str], No
     target.require_atomic_creation()
     report(f"copying {len(names):,} files from {source.location} to {target.location}")
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        sums = dict(zip(names, pool.map(lambda name: _copy(source, target, name), names), strict=True))
+        first = [name for name in names if name != IDENTITY_FILE]
+        sums = dict(zip(first, pool.map(lambda name: _copy(source, target, name), first), strict=True))
         report("reading both again to compare them")
-        for storage in (source, target):
-            found = _files_of(storage, target if storage is source else source)
-            if found != names:
-                raise CopyError(_changed(storage, min(set(found) ^ set(names))))
-            for name, again in zip(names, pool.map(lambda name, of=storage: _sum(of.read(name)), names), strict=True):
-                if again != sums[name]:
-                    raise CopyError(_changed(storage, name))
+        _compare(source, sums, _files_of(source, target), pool, known={IDENTITY_FILE})
+        _compare(target, sums, _files_of(target, source), pool)
+    # Last, as no driver starts on a checkpoint without it.
+    for name in set(names) - set(first):
+        sums[name] = _copy(source, target, name)
+        if _sum(target.read(name)) != sums[name]:
+            target.delete(name)
+            raise CopyError(_changed(target, name))
     return Copied(len(names), sum(size for _, size in sums.values()))
+
+
+def _compare(
+    storage: Storage,
+    sums: Mapping[str, tuple[str, int]],
+    found: Collection[str],
+    pool: ThreadPoolExecutor,
+    known: Collection[str] = (),
+) -> None:
+    """Raise `CopyError` unless a storage has the files that were copied, with these sums.
+
+    found: the files that it has. known: those of them that are not compared.
+    """
+    if differing := sums.keys() ^ (set(found) - set(known)):
+        raise CopyError(_changed(storage, min(differing)))
+    for name, again in zip(sums, pool.map(lambda name: _sum(storage.read(name)), sums), strict=True):
+        if again != sums[name]:
+            raise CopyError(_changed(storage, name))
 
 
 def _files_of(storage: Storage, other: Storage) -> list[str]:

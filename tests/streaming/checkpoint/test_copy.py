@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointError
 from glassflow_dagster.streaming.checkpoint.copy import Copied, CopyError, copy_checkpoint
 from glassflow_dagster.streaming.checkpoint.storage import LocalStorage
 
@@ -61,3 +62,19 @@ def test_a_damaged_copy_is_found(tmp_path: Path) -> None:
 
     with pytest.raises(CopyError, match=r"b/state/0/0/1\.zip: is not what was copied"):
         copy_checkpoint(source, target, damage_when_compared)
+
+
+@pytest.mark.parametrize("changed", ["a", "b"])
+def test_no_driver_starts_on_a_copy_that_is_not_the_same(tmp_path: Path, changed: str) -> None:
+    """Without its identity a checkpoint is refused, also after a copy that was interrupted."""
+    source, target = filled(tmp_path / "a"), LocalStorage(tmp_path / "b")
+
+    def change_when_compared(text: str) -> None:
+        if "compare" in text:
+            assert not target.exists("glassflow/identity.json")
+            LocalStorage(tmp_path / changed).replace("offsets/0", b"changed")
+
+    with pytest.raises(CopyError):
+        copy_checkpoint(source, target, change_when_compared)
+    with pytest.raises(CheckpointError, match=r"identity\.json: is missing, but the checkpoint has batches"):
+        Checkpoint(target).identity()

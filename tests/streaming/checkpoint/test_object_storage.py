@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from glassflow_dagster.streaming.checkpoint.copy import copy_checkpoint
 from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage, StorageError
 from glassflow_dagster.streaming.checkpoint.storage import LocalStorage, stored_pipelines
 from tests.object_store import LosingProxy, ObjectStoreServer
-from tests.streaming.checkpoint.test_checkpoint import plan
+from tests.streaming.checkpoint.test_checkpoint import plan, spark_files
 
 pytestmark = pytest.mark.servers
 
@@ -113,6 +114,22 @@ def test_an_unplanned_batch_stays(object_storage: Callable[[], ObjectStorage]) -
     storage.replace("offsets/0", b"v1")
     Checkpoint(storage).forget_unplanned()
     assert storage.exists("offsets/0")
+
+
+def test_a_batch_reads_its_offsets_once(
+    object_storage: Callable[[], ObjectStorage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = object_storage()
+    copy_checkpoint(spark_files(tmp_path, batches=3, committed=2).storage, storage, print)
+    checkpoint, reads, read = Checkpoint(storage), list[str](), storage.read
+    monkeypatch.setattr(storage, "read", lambda name: (reads.append(name), read(name))[1])
+    assert checkpoint.offset_ranges(1) == {"t": {0: (15, 25), 1: (10, 20)}}
+    assert checkpoint.offset_ranges(2) == {"t": {0: (25, 35), 1: (20, 30)}}
+    assert checkpoint.batch_time_ms(2) == 1002
+    assert reads == ["offsets/0", "offsets/1", "offsets/2"]
+    # What was rewritten is read again.
+    checkpoint.set_next_offsets({"t": {0: 20, 1: 20}})
+    assert checkpoint.offset_ranges(2) == {"t": {0: (20, 35), 1: (20, 30)}}
 
 
 def test_a_checkpoint_goes_to_a_bucket_and_back(object_storage: Callable[[], ObjectStorage], tmp_path: Any) -> None:
