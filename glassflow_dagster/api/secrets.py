@@ -21,7 +21,10 @@ MASK = "********"
 _ADDRESSES = {
     "connection_params": ("brokers", "host", "port", "http_port", "protocol", "secure"),
     "schema_registry": ("url",),
+    "state": ("url", "endpoint"),
 }
+# How deep in a definition these parts are.
+_DEPTHS = {"sources": 2, "sink": 1, "state": 0}
 # What a key means that is left out; clients spell it out.
 _DEFAULTS = {"protocol": "PLAINTEXT", "secure": False}
 _OWN_FILE = f"${{file:{PRIVATE}/"
@@ -115,7 +118,7 @@ def _named(definition: Mapping[str, Any], place: _Place) -> _Place:
 
 def _address(definition: Mapping[str, Any], place: _Place) -> tuple[str, ...]:
     """Return where the secret at a place is sent; equal texts mean the same server and the same encryption."""
-    depth = 2 if place[0] == "sources" else 1
+    depth = _DEPTHS[str(place[0])]
     part: Any = definition
     for step in place[: depth + 1]:
         part = part[step]
@@ -134,6 +137,7 @@ def _secret_places(definition: Mapping[str, Any]) -> Iterator[tuple[_Place, dict
         for name in _ADDRESSES:
             if isinstance(part, dict):
                 yield from _within((*place, name), part.get(name))
+    yield from _within(("state",), definition.get("state"))
 
 
 def _within(place: _Place, value: Any) -> Iterator[tuple[_Place, dict[str, Any], str]]:

@@ -159,6 +159,24 @@ def test_defaults_that_a_client_spells_out_are_no_other_server(api: Api) -> None
     assert api.post(f"{PIPELINE}/validate", sent).status_code == 422
 
 
+def test_the_secrets_of_an_object_store_are_secrets(api: Api) -> None:
+    state = {
+        "url": "s3a://bucket/p",
+        "endpoint": "http://a:1",
+        "access_key_id": "k",
+        "secret_access_key": "of-the-store",
+    }
+    definition = deduplicating()
+    assert api.post(PIPELINE, {**definition, "state": state}).status_code == 200
+    assert "of-the-store" not in (api.folder / "orders-clean.yaml").read_text()
+    shown = api.get(f"{PIPELINE}/orders-clean").json()
+    assert shown["state"] == {**state, "secret_access_key": "********"}
+    assert api.post(f"{PIPELINE}/validate", shown).status_code == 200
+    shown["state"]["endpoint"] = "http://b:1"
+    [error] = api.post(f"{PIPELINE}/validate", shown).json()["errors"]
+    assert error["field"] == "state.secret_access_key"
+
+
 @pytest.mark.parametrize("path", ["pipelines", "other-server", "no-secret"])
 def test_a_secret_stays_with_its_server(api: Api, path: str) -> None:
     file = api.write(deduplicating(password="" if path == "no-secret" else "s3cret"))

@@ -96,6 +96,7 @@ def send(stack: Stack, topic: str, events: Iterable[dict[str, Any]]) -> None:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_the_demo_of_the_article_on_joins(
     serve: Callable[..., Api], stack: Stack, sdk: SimpleNamespace, tmp_path: Path
 ) -> None:

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,12 +31,13 @@ def begun(pipeline: Pipeline) -> Pipeline:
     return pipeline
 
 
-def move(file: Path, by_ms: int) -> None:
-    """Change the time in Spark's metadata of a batch."""
-    version, about, *offsets = file.read_text().split("\n")
+def move(pipeline: Pipeline, name: str, by_ms: int) -> None:
+    """Change the time in Spark's metadata of a batch. name: of its file, in the checkpoint."""
+    storage = checkpoint(pipeline).storage
+    version, about, *offsets = storage.read(name).decode().split("\n")
     noted = json.loads(about)
     noted["batchTimestampMs"] += by_ms
-    files._replace_spark_file(file, "\n".join([version, json.dumps(noted), *offsets]).encode())
+    files._replace_spark_file(storage, name, "\n".join([version, json.dumps(noted), *offsets]).encode())
 
 
 def test_a_clock_that_was_ahead_of_what_it_is_stops_the_pipeline_until_it_is_accepted(pipeline: Pipeline) -> None:
@@ -71,7 +71,7 @@ def test_a_batch_that_a_moved_clock_began_is_begun_again(pipeline: Pipeline, mon
     open_batch = checkpoint(pipeline).last_begun
     assert open_batch is not None
     assert open_batch == checkpoint(pipeline).next_batch
-    move(checkpoint(pipeline).folder / "offsets" / str(open_batch), DAY_MS)
+    move(pipeline, f"offsets/{open_batch}", DAY_MS)
 
     totals = pipeline.catch_up()
     assert (totals["written"], totals["duplicates"]) == (1, 1)

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,13 @@ import pytest
 from glassflow_dagster.driver import process
 from glassflow_dagster.driver.heartbeat import pipeline_folder, read_heartbeat
 from glassflow_dagster.driver.lock import end_remains
-from glassflow_dagster.local.object_store import object_store_variables
+from glassflow_dagster.local.object_store import SECRET_KEY, object_store_variables
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
 from tests.conftest import one_of
 from tests.e2e.support import Pipeline, cli, invoke, kill, rows, start, state, stop
 from tests.object_store import ObjectStoreServer, running_object_store
+from tests.processes import descendants
 from tests.waiting import wait_until
 
 EVENTS, COPIES = 8000, 1500
@@ -27,6 +29,17 @@ def lose_host(pipeline: Pipeline) -> None:
     kill(pipeline)
     end_remains(pipeline_folder(pipeline.state, pipeline.name))
     shutil.rmtree(pipeline.state)
+
+
+def require_secret_hidden(pipeline: Pipeline) -> None:
+    """Check that the store's secret is in no file of the state, and in no command line of the driver's processes."""
+    folder = pipeline_folder(pipeline.state, pipeline.name)
+    beat = read_heartbeat(folder)
+    assert beat is not None
+    processes = [Path(f"/proc/{pid}/cmdline") for pid in (beat.pid, *descendants(beat.pid))]
+    for file in (*processes, *(each for each in folder.rglob("*") if each.is_file())):
+        with suppress(OSError):  # it is gone by now
+            assert SECRET_KEY.encode() not in file.read_bytes(), file
 
 
 def waiting_records(pipeline: Pipeline) -> int:
@@ -65,6 +78,7 @@ def test_a_host_that_is_lost_in_a_batch_leaves_all_to_the_next_one(
             before = rows(pipeline)
             pipeline.send(part)
             wait_until(lambda before=before: rows(pipeline) > before, "some of the batch is in the table")
+            require_secret_hidden(pipeline)
             lose_host(pipeline)
             start(pipeline)
         wait_until(lambda: pipeline.ledger()["read"] == len(sent), "all is read")
@@ -78,6 +92,7 @@ def test_a_host_that_is_lost_in_a_batch_leaves_all_to_the_next_one(
     assert found.code == 0, found.out
 
 
+@pytest.mark.long
 def test_a_driver_on_another_host_takes_the_pipeline_over(
     pipeline: Pipeline, object_store: ObjectStoreServer, tmp_path: Path
 ) -> None:
@@ -106,6 +121,7 @@ def test_a_driver_on_another_host_takes_the_pipeline_over(
     assert (ledger["written"], ledger["duplicates"]) == (EVENTS, COPIES)
 
 
+@pytest.mark.long
 def test_a_store_that_is_away_for_a_moment_is_waited_for(pipeline: Pipeline, tmp_path: Path) -> None:
     data, port = tmp_path / "objects" / "data", free_port()
     pipeline.sink = {"max_batch_size": 100}
@@ -129,6 +145,7 @@ def test_a_store_that_is_away_for_a_moment_is_waited_for(pipeline: Pipeline, tmp
     assert pipeline.ledger()["duplicates"] == COPIES
 
 
+@pytest.mark.long
 def test_state_moves_to_a_bucket_and_back(pipeline: Pipeline, object_store: ObjectStoreServer) -> None:
     """The keys move with it: duplicates of what was read before are found in each place."""
     environment = {

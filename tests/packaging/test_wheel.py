@@ -40,7 +40,7 @@ def test_the_wheel_has_every_file_of_the_package_and_the_shipped_pipelines(wheel
         for file in package.rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     }
-    pipelines = {f"glassflow_dagster/pipelines/{file.name}" for file in (project / "pipelines").iterdir()}
+    pipelines = {f"glassflow_dagster/pipelines/{file.name}" for file in (project / "pipelines").glob("*.yaml")}
     with zipfile.ZipFile(wheel) as content:
         names = {name for name in content.namelist() if ".dist-info/" not in name}
     others = {"glassflow_dagster/pyproject.toml", "glassflow_dagster/docs/pipeline.schema.json"}
