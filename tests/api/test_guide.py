@@ -74,6 +74,7 @@ class Curl:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.long
 def test_the_commands_of_the_guide_run(
     serve: Callable[..., Api], stack: Stack, sdk: SimpleNamespace, tmp_path: Path
 ) -> None:
