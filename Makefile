@@ -29,7 +29,7 @@ dev: setup ## the embedded stack with Dagster on http://127.0.0.1:3000; Ctrl-C s
 
 # All tests of a file run in one process, in the order of tests/conftest.py: xdist's own order begins with the files of
 # many tests, which are the quick ones, and ends with one long test in one process. Three processes on two cores, since
-# tests wait a third of their time: all take 16 minutes, with two processes 20.
+# tests wait a third of their time.
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: setup
