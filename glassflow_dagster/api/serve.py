@@ -1,29 +1,24 @@
 """Runs the API until a signal."""
 
 import asyncio
-import contextlib
 import ipaddress
 import logging
-import signal
 import socket
-import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import uvicorn
-
 from glassflow_dagster.api.application import make_application
-from glassflow_dagster.api.guard import Guard, Rules
+from glassflow_dagster.api.guard import Rules
 from glassflow_dagster.api.pipelines import Launch
 from glassflow_dagster.api.services import Services
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runtime.http_serving import HttpServer, http_server, listen, on_signal
 from glassflow_dagster.runtime.token_file import read_token
 
 Report = Callable[[str], None]
 
 _GRACE_SECONDS = 5  # for requests in progress at the end
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -56,10 +51,10 @@ def serve(options: Options, report: Report) -> None:
     logging.basicConfig(format="%(name)s: %(message)s")
     services = Services.of(options.pipelines, options.state, options.launch, report)
     rules = Rules(token, options.host.lower(), options.largest_request)
-    config = _config(make_application(services, rules), options)
-    with _listening(options.host, options.port) as listener:
+    server = http_server(make_application(services, rules), options.tls, _GRACE_SECONDS)
+    with _listen(options.host, options.port) as listener:
         try:
-            asyncio.run(_run(_Server(config), listener, options, report))
+            asyncio.run(_run(server, listener, options, report))
         finally:
             services.session.close()
 
@@ -72,42 +67,11 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-class _Server(uvicorn.Server):
-    """Uvicorn without its handlers of signals, which would raise the signal again at the end."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _config(application: Guard, options: Options) -> uvicorn.Config:
-    """Return uvicorn's configuration; raises `GlassflowError` for an invalid certificate."""
-    certificate, key = options.tls or (None, None)
-    config = uvicorn.Config(
-        application, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False,
-        timeout_graceful_shutdown=_GRACE_SECONDS, ssl_certfile=certificate, ssl_keyfile=key,
-    )  # fmt: skip
-    try:
-        config.load()
-    except (OSError, ssl.SSLError) as error:
-        raise GlassflowError(
-            f"--tls-cert {certificate}, --tls-key {key}: cannot be used ({error}); write a certificate chain and "
-            "its unencrypted private key in PEM format"
-        ) from None
-    return config
-
-
-async def _run(server: _Server, listener: socket.socket, options: Options, report: Report) -> None:
-    loop = asyncio.get_running_loop()
-
+async def _run(server: HttpServer, listener: socket.socket, options: Options, report: Report) -> None:
     def end() -> None:
-        # From now on a signal has its default effect.
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
         server.should_exit = True
 
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, end)
+    on_signal(end)
     scheme = "https" if options.tls else "http"
     host = f"[{options.host}]" if ":" in options.host else options.host
     report(f"api: {scheme}://{host}:{listener.getsockname()[1]}/api/v1/docs for {options.pipelines}")
@@ -115,15 +79,11 @@ async def _run(server: _Server, listener: socket.socket, options: Options, repor
     report("api: ended; the pipelines go on")
 
 
-@contextlib.contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    """Yield a socket that listens; raises `GlassflowError`."""
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; raises `GlassflowError`."""
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(address[:2], family=family)
+        return listen(host, port)
     except OSError as error:
         raise GlassflowError(
             f"api: cannot listen on {host}:{port}: {error.strerror}; choose another --port or --host"
         ) from None
-    with listener:
-        yield listener

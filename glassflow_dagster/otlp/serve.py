@@ -1,17 +1,13 @@
 """Runs the receiver: checks the topics, listens, and ends on a signal when all that was accepted is acknowledged."""
 
 import asyncio
-import contextlib
-import signal
 import socket
-import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import grpc
-import uvicorn
 
 from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.errors import GlassflowError
@@ -26,11 +22,11 @@ from glassflow_dagster.otlp.kafka_writer import KafkaWriter, Limits
 from glassflow_dagster.otlp.receiver import Receiver
 from glassflow_dagster.otlp.receiver_metrics import ReceiverMetrics
 from glassflow_dagster.otlp.topics import message_limit, require_topics
+from glassflow_dagster.runtime.http_serving import HttpServer, http_server, listen, on_signal
 
 Report = Callable[[str], None]
 
 _BACKLOG = 1024  # connections that wait to be accepted, as of a restart of many clients
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Seconds that a request has at the end beyond the time for Kafka's acknowledgement.
 _GRACE_SECONDS = 2
 
@@ -70,14 +66,6 @@ def serve(options: Options, report: Report) -> None:
     asyncio.run(_Serving(options, limit, report).run())
 
 
-class _HttpServer(uvicorn.Server):
-    """Uvicorn without its handlers of signals: one handler ends both servers."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class _Serving:
     """One run of the receiver, in an event loop."""
 
@@ -95,7 +83,7 @@ class _Serving:
     async def run(self) -> None:
         """Listen, wait for the end, and shut down; raises `GlassflowError`."""
         options = self._options
-        with _listening(options.host, options.http_port) as listener:
+        with _listen(options.host, options.http_port) as listener:
             writer = KafkaWriter(options.connection, self._limits, self._metrics, self._fail)
             try:
                 await self._serve(writer, listener)
@@ -112,7 +100,7 @@ class _Serving:
         http = self._http_server(receiver, probe)
         rpc = GrpcServices(receiver, self._admission, self._metrics).server()
         grpc_port = self._listen(rpc)
-        self._handle_signals()
+        on_signal(self._end.set)
         await rpc.start()
         serving = asyncio.create_task(http.serve([listener]))
         probing = asyncio.create_task(probe.run())
@@ -124,24 +112,12 @@ class _Serving:
         probing.cancel()
         self._report("otlp: ended")
 
-    def _http_server(self, receiver: Receiver, probe: BrokerProbe) -> _HttpServer:
+    def _http_server(self, receiver: Receiver, probe: BrokerProbe) -> HttpServer:
         """Return the HTTP server, which does not serve yet; raises `GlassflowError` for an invalid certificate."""
         options = self._options
         endpoints = HttpEndpoints(receiver, self._admission, self._metrics, probe.problem)
-        certificate, key = options.tls or (None, None)
-        config = uvicorn.Config(
-            endpoints.application(), log_config=None, access_log=False, lifespan="off", ws="none", server_header=False,
-            backlog=_BACKLOG, timeout_graceful_shutdown=round(options.ack_timeout) + _GRACE_SECONDS,
-            ssl_certfile=certificate, ssl_keyfile=key,
-        )  # fmt: skip
-        try:
-            config.load()
-        except (OSError, ssl.SSLError) as error:
-            raise GlassflowError(
-                f"--tls-cert {certificate}, --tls-key {key}: cannot be used ({error}); write a certificate chain and "
-                "its unencrypted private key in PEM format"
-            ) from None
-        return _HttpServer(config)
+        grace_seconds = round(options.ack_timeout) + _GRACE_SECONDS
+        return http_server(endpoints.application(), options.tls, grace_seconds, _BACKLOG)
 
     def _listen(self, rpc: grpc.aio.Server) -> int:
         """Let the gRPC server listen, and return its port; raises `GlassflowError`."""
@@ -167,18 +143,6 @@ class _Serving:
             "glassflow_otlp_kafka_answer_age_seconds", "Time since Kafka's last answer to a probe", probe.age
         )
 
-    def _handle_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-
-        def end() -> None:
-            # From now on a signal has its default effect.
-            for number in _SIGNALS:
-                loop.remove_signal_handler(number)
-            self._end.set()
-
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, end)
-
     def _fail(self, text: str) -> None:
         """End because the producer cannot write any more."""
         self._failure = (
@@ -194,15 +158,11 @@ class _Serving:
         self._report(f"otlp: {scheme}://{options.host}:{http_port} and gRPC on {options.host}:{grpc_port}: {topics}")
 
 
-@contextlib.contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    """Yield a socket that listens; raises `GlassflowError`."""
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens for HTTP; raises `GlassflowError`."""
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        return listen(host, port, _BACKLOG)
     except OSError as error:
         raise GlassflowError(
             f"otlp: cannot listen on {host}:{port} (HTTP): {error.strerror}; choose another --http-port or --host"
         ) from None
-    with listener:
-        yield listener
