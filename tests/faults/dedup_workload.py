@@ -81,6 +81,10 @@ class DedupWorkload:
             return {}
         return event if "id" in event else {}
 
+    def events_of(self, record: Record) -> Iterator[tuple[int, dict[str, Any] | None]]:
+        """Yield each event of a record with its index; an empty one where it fails, None where the record has none."""
+        yield -1, self.event_of(record)
+
     def write_concurrently(self, client: Client, number: int) -> None:
         """Do nothing: there is no other writer."""
 
@@ -97,15 +101,18 @@ class DedupWorkload:
         for record in sorted(records):
             # A record that is in no batch is treated as if it were in the previous one.
             time_ms = times.get(record.position, time_ms)
-            event = self.event_of(record)
-            fate, detail = self.judge(event, time_ms, known_until)
-            found.fates[record.position] = fate
-            if fate == "dead_letters":
-                found.dead_letters[record.place()] = detail
-            elif fate == "written":
-                found.rows[event["id"], event["n"], event["text"]] += 1
-        counts = Counter(found.fates.values())
-        found.sums = {"read": len(records), **{fate: counts[fate] for fate in _FATES}}
+            outcomes = []
+            for item, event in self.events_of(record):
+                # A record without events counts as a filtered one.
+                fate, detail = ("filtered", "") if event is None else self.judge(event, time_ms, known_until)
+                outcomes.append(fate)
+                if fate == "dead_letters":
+                    found.dead_letters[record.place(item)] = detail
+                elif event and fate == "written":
+                    found.rows[event["id"], event["n"], event["text"]] += 1
+            found.fates[record.position], found.further[record.position] = outcomes[0], outcomes[1:]
+        counts = Counter(found.fates.values()) + Counter(itertools.chain(*found.further.values()))
+        found.sums = {"read": counts.total(), "records": len(records), **{fate: counts[fate] for fate in _FATES}}
         return found
 
     def judge(self, event: dict[str, Any], time_ms: int, known_until: dict[str, int]) -> tuple[str, str]:

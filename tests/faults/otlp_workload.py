@@ -3,13 +3,12 @@
 import itertools
 import json
 import random
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.definition import dedup, definition, filter_transform, mapping
 from tests.faults.dedup_workload import DedupWorkload, sink_of, table
-from tests.faults.records import PARTITIONS, Event, Expected, Position, Record
+from tests.faults.records import PARTITIONS, Event, Record
 
 _SIZES = 5  # a request has 0 to 4 log records, by its number
 _TEXT = "x" * 60
@@ -60,26 +59,17 @@ class OtlpWorkload(DedupWorkload):
     def last_events(self, number: int) -> Sequence[Event]:
         return [Event(self.topics()[0], "last", _request([_log_record(f"last {number}", 1)]))]
 
-    def expected(self, records: Sequence[Record], times: Mapping[Position, int]) -> Expected:
-        found = Expected(Counter(), {}, {})
-        known_until: dict[str, int] = {}
-        time_ms = 0
-        for record in sorted(records):
-            time_ms = times.get(record.position, time_ms)
-            outcomes = []
-            for item, event in _events_of(record.value):
-                # A request without events counts as a filtered one.
-                fate, detail = ("filtered", "") if event is None else self.judge(event, time_ms, known_until)
-                outcomes.append(fate)
-                if fate == "dead_letters":
-                    found.dead_letters[record.place(item)] = detail
-                elif event and fate == "written":
-                    found.rows[event["id"], event["n"], event["text"]] += 1
-            found.fates[record.position], found.further[record.position] = outcomes[0], outcomes[1:]
-        counts = Counter(found.fates.values()) + Counter(itertools.chain(*found.further.values()))
-        found.sums = {name: counts[name] for name in ("written", "duplicates", "filtered", "dead_letters")}
-        found.sums |= {"read": counts.total(), "records": len(records)}
-        return found
+    def events_of(self, record: Record) -> Iterator[tuple[int, dict[str, Any] | None]]:
+        try:
+            logs = json.loads(record.value)["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
+        except ValueError:
+            yield -1, {}
+            return
+        if not logs:
+            yield -1, None
+        for item, log in enumerate(logs):
+            event = {"n": log["flags"], "text": _TEXT, "skip": len(log["attributes"]) > 1}
+            yield item, {"id": log["body"]["stringValue"], **event} if "body" in log else {}
 
     def _log(self, draw: random.Random, number: int, index: int, item: int) -> dict[str, Any]:
         chance = draw.random()
@@ -108,17 +98,3 @@ def _log_record(body: str, number: int) -> dict[str, Any]:
 
 def _request(logs: Sequence[dict[str, Any]]) -> bytes:
     return json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [*logs]}]}]}).encode()
-
-
-def _events_of(value: bytes) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """Yield each event with its index in the request; none where the request is empty, an empty one where it fails."""
-    try:
-        logs = json.loads(value)["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
-    except ValueError:
-        yield -1, {}
-        return
-    if not logs:
-        yield -1, None
-    for item, log in enumerate(logs):
-        event = {"n": log["flags"], "text": _TEXT, "skip": len(log["attributes"]) > 1}
-        yield item, {"id": log["body"]["stringValue"], **event} if "body" in log else {}
