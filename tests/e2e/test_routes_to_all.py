@@ -48,6 +48,15 @@ def counts(pipeline: Pipeline) -> list[int]:
     return [pipeline.query(f"SELECT count() FROM {{db}}.{table}")[0][0] for table in ("even", "fives", "events")]
 
 
+def create_refusing(pipeline: Pipeline, table: str, column: str, kind: str, condition: str) -> None:
+    """Create one of the routes' tables, with a constraint that refuses rows unless the condition is true for them."""
+    pipeline.client().command(f"CREATE DATABASE IF NOT EXISTS {pipeline.name}")
+    pipeline.client().command(
+        f"CREATE TABLE {pipeline.name}.{table} (id String, {column} {kind}, CONSTRAINT c CHECK {condition}) "
+        "ENGINE = MergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 10000"
+    )
+
+
 def require_exact(pipeline: Pipeline, spark: SparkSession) -> None:
     """Check the counts and the keys of all tables."""
     config = load_pipeline(pipeline.file)
@@ -121,13 +130,8 @@ def test_a_row_that_one_table_refuses_is_replayed_to_that_table_only(
         shared.more["spark"] = {INLINE_RECORDS_SETTING: "0"}
     shared.sink["max_batch_size"] = 7
     shared.write()
-    for table, column, condition in (("even", "n", "n NOT IN (10, 20)"), ("fives", "small", "small != 20")):
-        kind = "Int8" if column == "small" else "Int32"
-        shared.client().command(f"CREATE DATABASE IF NOT EXISTS {shared.name}")
-        shared.client().command(
-            f"CREATE TABLE {shared.name}.{table} (id String, {column} {kind}, CONSTRAINT c CHECK {condition}) "
-            "ENGINE = MergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 10000"
-        )
+    create_refusing(shared, "even", "n", "Int32", "n NOT IN (10, 20)")
+    create_refusing(shared, "fives", "small", "Int8", "small != 20")
     shared.send(EVENTS)
     shared.die_at("_account")
     totals = shared.catch_up()
@@ -153,11 +157,7 @@ def test_a_row_that_one_table_refuses_is_replayed_to_that_table_only(
 
 
 def test_a_replay_to_a_table_that_takes_the_event_no_more_is_filtered(shared: Pipeline) -> None:
-    shared.client().command(f"CREATE DATABASE IF NOT EXISTS {shared.name}")
-    shared.client().command(
-        f"CREATE TABLE {shared.name}.even (id String, n Int32, CONSTRAINT c CHECK n != 10) "
-        "ENGINE = MergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 10000"
-    )
+    create_refusing(shared, "even", "n", "Int32", "n != 10")
     shared.send(EVENTS)
     assert shared.catch_up()["dead_letters"] == 1
     shared.sink["routes"][0]["filter"] = "n % 2 == 0 && n != 10"
@@ -175,11 +175,7 @@ def test_after_an_edit_a_replay_for_one_table_goes_to_no_other(shared: Pipeline,
     if edit == "no routes":
         shared.sink |= {"filter": "n >= 0", "unrouted": "drop"}
     shared.write()
-    shared.client().command(f"CREATE DATABASE IF NOT EXISTS {shared.name}")
-    shared.client().command(
-        f"CREATE TABLE {shared.name}.fives (id String, small Int8, CONSTRAINT c CHECK small != 10) "
-        "ENGINE = MergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 10000"
-    )
+    create_refusing(shared, "fives", "small", "Int8", "small != 10")
     shared.send(EVENTS)
     assert shared.catch_up()["dead_letters"] == 1
     before = counts(shared)
