@@ -22,6 +22,7 @@ from glassflow_dagster.config.folder import definition_files
 from glassflow_dagster.config.problems import DefinitionError
 from glassflow_dagster.config.yaml_text import write_yaml
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runtime.durable import sync_folder
 
 PRIVATE = ".api"
 # Ids become names of folders. Others are invalid anyway.
@@ -234,11 +235,7 @@ def write_atomically(file: Path, content: bytes, mode: int) -> None:
             written.flush()
             os.fsync(written.fileno())
         temporary.replace(target)
-        descriptor = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(target.parent)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from glassflow_dagster.config.model.state import State
+from glassflow_dagster.runtime.durable import sync_folder
 
 # What file systems without hard links answer.
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -169,7 +170,7 @@ class LocalStorage:
                 os.fsync(out.fileno())
         finally:
             temporary.unlink()
-        _sync_folder(file.parent)
+        sync_folder(file.parent)
 
     def replace(self, name: str, content: bytes) -> None:
         """See `Storage`."""
@@ -177,7 +178,7 @@ class LocalStorage:
         temporary = file.with_suffix(".new")
         _write_synced(temporary, content)
         temporary.replace(file)
-        _sync_folder(file.parent)
+        sync_folder(file.parent)
 
     def delete(self, name: str) -> None:
         """See `Storage`."""
@@ -195,12 +196,3 @@ def _write_synced(file: Path, content: bytes) -> None:
         out.write(content)
         out.flush()
         os.fsync(out.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Write a folder's entries to the disk (fsync): names that were created, renamed or linked."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
