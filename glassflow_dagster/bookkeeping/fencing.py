@@ -51,7 +51,7 @@ _checked_at: dict[str, float] = {}
 
 @dataclass(frozen=True)
 class Epoch:
-    """One start of a driver of a pipeline: `number` is one more than that of the previous start.
+    """One start of a driver of a pipeline: `number` is greater than that of each earlier start.
 
     Two drivers that start at the same time may have the same number; the one with the greater `driver` (a UUID) counts
     as the newer.
@@ -146,14 +146,16 @@ def begin_epoch(  # noqa: PLR0913, PLR0917 - the columns of a row
     checkpoint_id: str,
     folder: str,
     rows_by_table: Mapping[str, int],
+    after: int = 0,
 ) -> Epoch:
     """Insert a row with the next epoch of a pipeline; when this returns, no older driver begins another insert.
 
     folder: the driver's state folder, which the error of a fenced driver names. rows_by_table: see `DriverStart`.
-    Raises what `fetch` and `execute` raise.
+    after: an epoch that the checkpoint's storage has (`last_claimed_epoch`), which may be greater than ClickHouse's
+    after a move to another server. Raises what `fetch` and `execute` raise.
     """
     last, _ = _last_epoch_and_count(client, database, pipeline_id)
-    epoch = Epoch(database, pipeline_id, checkpoint_id, last + 1, str(uuid.uuid4()))
+    epoch = Epoch(database, pipeline_id, checkpoint_id, max(last, after) + 1, str(uuid.uuid4()))
     # No token: a retry after a lost answer takes one more epoch, which does no harm.
     EPOCHS.insert_row(
         client,

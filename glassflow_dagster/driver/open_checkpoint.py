@@ -11,17 +11,27 @@ from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.prepare import Prepared
 from glassflow_dagster.driver.spark_process import fit_to_state, shuffle_partitions, spark_settings_of
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointIdentity
-from glassflow_dagster.streaming.checkpoint.consistency import require_ledger, require_topics
+from glassflow_dagster.streaming.checkpoint.consistency import (
+    require_committed_in_ledger,
+    require_ledger,
+    require_topics,
+)
 from glassflow_dagster.streaming.checkpoint.first_start import require_alone, require_nothing_written
+from glassflow_dagster.streaming.checkpoint.writer_claim import WriterClaim, claim_checkpoint, last_claimed_epoch
 
 
 @dataclass(frozen=True)
 class OpenCheckpoint:
-    """A checkpoint that only this driver may use. epoch: the driver's number, which every insert checks (fencing)."""
+    """A checkpoint that only this driver may use.
+
+    epoch: the driver's number, which every insert checks in ClickHouse. claim: the same in the checkpoint's storage,
+    which every batch checks.
+    """
 
     checkpoint: Checkpoint
     identity: CheckpointIdentity
     epoch: Epoch
+    claim: WriterClaim
 
 
 def open_checkpoint(run: RunContext, prepared: Prepared, spark: SparkSession) -> OpenCheckpoint:
@@ -35,13 +45,16 @@ def open_checkpoint(run: RunContext, prepared: Prepared, spark: SparkSession) ->
     identity = _with_tables(checkpoint, identity, prepared.tables)
     run.heartbeat.update({"checkpoint_id": identity.checkpoint_id})
     fit_to_state(spark, identity.shuffle_partitions, spark_settings_of(run.config, run.options))
+    # Before this driver fences off one that goes on with the checkpoint in another database.
+    run.retry(lambda: require_committed_in_ledger(prepared.client, run.config, checkpoint, identity))
     epoch = _begin_epoch(run, prepared, identity)
+    claim = claim_checkpoint(checkpoint.storage, epoch)
     if checkpoint.is_new and not run.options.start_over:
         run.retry(lambda: require_alone(prepared.client, run.config, prepared.tables, epoch))
     # Only after the epoch has begun: until then an older driver may still have written to the ledger.
     run.retry(lambda: require_ledger(prepared.client, run.config, checkpoint, identity))
     checkpoint.forget_unplanned()
-    return OpenCheckpoint(checkpoint, identity, epoch)
+    return OpenCheckpoint(checkpoint, identity, epoch, claim)
 
 
 def _find_or_create(run: RunContext, prepared: Prepared, spark: SparkSession) -> CheckpointIdentity:
@@ -102,4 +115,4 @@ def _begin_epoch(run: RunContext, prepared: Prepared, identity: CheckpointIdenti
     rows = run.retry(lambda: count_by_table(client, prepared.tables))
     checkpoint = prepared.checkpoint
     place = str(run.folder) if checkpoint.storage.folder else checkpoint.location
-    return run.retry(lambda: begin_epoch(client, *scope, place, rows))
+    return run.retry(lambda: begin_epoch(client, *scope, place, rows, last_claimed_epoch(checkpoint.storage)))

@@ -6,8 +6,8 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 from pyspark.errors import StreamingQueryException
 
-from glassflow_dagster.bookkeeping.fencing import Epoch
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver.open_checkpoint import OpenCheckpoint
 from glassflow_dagster.errors import Fenced, GlassflowError
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointError
 from glassflow_dagster.streaming.checkpoint.consistency import require_topics, wait_for_topics
@@ -19,7 +19,7 @@ class CheckpointConflict(GlassflowError):
 
 
 def query_failure(
-    error: StreamingQueryException, config: PipelineConfig, checkpoint: Checkpoint, epoch: Epoch, client: Client
+    error: StreamingQueryException, config: PipelineConfig, opened: OpenCheckpoint, client: Client
 ) -> GlassflowError:
     """Return the error that ended a query: a newer driver, records that Kafka no longer has, or Spark's own reason.
 
@@ -27,25 +27,26 @@ def query_failure(
 
     ClickHouse and Kafka are asked for the details that Spark's text lacks; when they do not answer, the text is used.
     """
-    if Fenced.__name__ in str(error) and (fenced := _find_newer_driver(epoch, client)):
+    if Fenced.__name__ in str(error) and (fenced := _find_newer_driver(opened, client)):
         # Raised in a Python worker, it arrives as text only; the query returns it as an exception with all details.
         return fenced
     if is_conflict(error):
         # In an object store, where a lock of this host does not keep out a driver of another one.
-        return _find_newer_driver(epoch, client) or CheckpointConflict(explain_failure(error))
-    if may_lack_records(error) and (lost := _find_lost_records(config, checkpoint)):
+        return _find_newer_driver(opened, client) or CheckpointConflict(explain_failure(error))
+    if may_lack_records(error) and (lost := _find_lost_records(config, opened.checkpoint)):
         return lost
     return GlassflowError(explain_failure(error))
 
 
-def _find_newer_driver(epoch: Epoch, client: Client) -> GlassflowError | None:
-    """Return the error that names the driver that has fenced this one off.
+def _find_newer_driver(opened: OpenCheckpoint, client: Client) -> GlassflowError | None:
+    """Return the error that names the driver that has fenced this one off, in ClickHouse or in the checkpoint.
 
     None where no driver has, or ClickHouse does not answer.
     """
     with suppress(ClickHouseError, OSError):
         try:
-            epoch.require_newest(client)
+            opened.claim.require_newest()
+            opened.epoch.require_newest(client)
         except GlassflowError as error:
             return error
     return None

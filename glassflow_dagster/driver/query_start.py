@@ -134,6 +134,7 @@ class QueryStarter:
             self._watches(config, tables),
             self.run.options.timeout_seconds,
             self.opened.epoch,
+            self.opened.claim,
             pacer=pacer,
             clock=self._batch_clock(config),
             bound=self.bound,

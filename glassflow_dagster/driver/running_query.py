@@ -94,5 +94,4 @@ class RunningQuery:
         """Raise `GlassflowError` where the query has failed; that the writer refused a further batch is no failure."""
         error = self.query.exception()
         if error is not None and not self.writer.has_refused_batch:
-            checkpoint, epoch = self.opened.checkpoint, self.opened.epoch
-            raise query_failure(error, self.config, checkpoint, epoch, self.client) from error
+            raise query_failure(error, self.config, self.opened, self.client) from error

@@ -14,8 +14,8 @@ CONFLICTS = [
 ]
 
 
-def failure(text: str, epoch: Mock) -> Exception:
-    return query_failure(StreamingQueryException(text), Mock(), Mock(), epoch, Mock())
+def failure(text: str, opened: Mock) -> Exception:
+    return query_failure(StreamingQueryException(text), Mock(), opened, Mock())
 
 
 @pytest.mark.parametrize("text", CONFLICTS)
@@ -23,11 +23,12 @@ def test_the_newest_driver_reads_the_checkpoint_again(text: str) -> None:
     assert isinstance(failure(text, Mock()), CheckpointConflict)
 
 
-@pytest.mark.parametrize("text", CONFLICTS)
-def test_an_older_driver_ends(text: str) -> None:
-    epoch = Mock()
-    epoch.require_newest.side_effect = Fenced("a newer driver runs on host b")
-    found = failure(text, epoch)
+@pytest.mark.parametrize("text", [*CONFLICTS, "glassflow_dagster.errors.Fenced: another driver"])
+@pytest.mark.parametrize("place", ["epoch", "claim"])
+def test_an_older_driver_ends(text: str, place: str) -> None:
+    opened = Mock()
+    getattr(opened, place).require_newest.side_effect = Fenced("a newer driver runs on host b")
+    found = failure(text, opened)
     assert isinstance(found, Fenced)
     assert str(found) == "a newer driver runs on host b"
 

@@ -3,7 +3,9 @@
 import json
 import random
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
 from tests.conftest import one_of
 from tests.e2e.support import Pipeline, cli, invoke, kill, rows, start, state, stop
+from tests.local.conftest import Server
 from tests.object_store import ObjectStoreServer, running_object_store
 from tests.processes import descendants
 from tests.waiting import wait_until
@@ -119,6 +122,43 @@ def test_a_driver_on_another_host_takes_the_pipeline_over(
     assert pipeline.query(EXACT) == [(EVENTS, EVENTS)]
     ledger = pipeline.ledger()
     assert (ledger["written"], ledger["duplicates"]) == (EVENTS, COPIES)
+
+
+@pytest.fixture
+def other_clickhouse(tmp_path: Path) -> Iterator[int]:
+    """Return the port of a second ClickHouse."""
+    server = Server(tmp_path / "other clickhouse", free_port())
+    server.start()
+    yield server.port
+    server.end()
+
+
+def test_of_two_drivers_with_two_servers_one_has_the_checkpoint(
+    pipeline: Pipeline, object_store: ObjectStoreServer, other_clickhouse: int, tmp_path: Path
+) -> None:
+    """The epochs in ClickHouse do not see each other, and each table would get a part of the rows."""
+    pipeline.more["state"] = object_store.definition()
+    pipeline.write().create_topic()
+    other = replace(pipeline, folder=tmp_path / "other host", clickhouse_port=other_clickhouse)
+    other.client().command(f"CREATE DATABASE {pipeline.name}")
+    other.write()
+    start(pipeline)
+    start(other)
+    try:
+        pipeline.send(with_copies())
+        wait_until(lambda: state(pipeline) == "FAILED", "the older driver has ended")
+        assert "another driver uses the checkpoint" in process.status(pipeline.state, pipeline.name).message
+        wait_until(lambda: other.query(EXACT) == [(EVENTS, EVENTS)], "the newer one has written all")
+
+        # It has no ledger of what was read: it is refused before it fences off the other one.
+        refused = invoke("start", str(pipeline.file), "--state", str(pipeline.state))
+        assert refused.code == 1
+        assert f"is done, but {pipeline.name}.glassflow_ledger does not have it" in refused.err
+        pipeline.send([{"id": "one more", "n": 1}])
+        wait_until(lambda: other.query(EXACT) == [(EVENTS + 1, EVENTS + 1)], "the newer one goes on")
+    finally:
+        stop(other)
+    assert rows(pipeline) == 0
 
 
 @pytest.mark.long

@@ -334,11 +334,11 @@ class Checkpoint:
     def record(self, plan: BatchPlan) -> None:
         """Write a plan, which is durable when this returns, and remove the oldest one.
 
-        In an object store, where an older driver may still be about to write its own plan of the same batch, it is
+        In a shared storage, where an older driver may still be about to write its own plan of the same batch, it is
         created: raise `CheckpointError` if there is one. The lock of a local folder keeps other drivers out.
         """
         name, content = _plan_file(plan.batch_id), _as_json(plan.model_dump(mode="json"))
-        if self.storage.folder is None:
+        if self.storage.is_shared:
             self._create(name, content)
         else:
             self.storage.replace(name, content)
@@ -419,10 +419,10 @@ class Checkpoint:
 
         The next batch then takes the records that the topics have by then, and gets a new batch time. A batch that a
         rebuilt checkpoint begins stays: rows of its records are in the table, and only it leaves them out. So does one
-        in an object store: a driver on another host, which this one replaces, may be about to write its plan.
+        in a shared storage: a driver on another host, which this one replaces, may be about to write its plan.
         """
         self._known_offsets.clear()
-        if self.storage.folder is None:
+        if self.storage.is_shared:
             return
         batch_id = self._open_batch
         if batch_id is None or self.plan(batch_id) is not None:

@@ -75,6 +75,20 @@ def _require_same_topics(config: PipelineConfig, checkpoint: Checkpoint, topics:
         )
 
 
+def require_committed_in_ledger(
+    client: Client, config: PipelineConfig, checkpoint: Checkpoint, identity: CheckpointIdentity
+) -> None:
+    """Raise `CheckpointError` unless the ledger has the batch that the checkpoint has committed last, or a later one.
+
+    Unlike `require_ledger` it may be called while another driver goes on with the checkpoint: the ledger's row of a
+    batch is written before the batch is committed.
+    """
+    committed = checkpoint.next_batch - 1
+    newest = last_batch(client, config.sink.connection_params.database, config.pipeline_id, identity.checkpoint_id)
+    if committed >= 0 and (newest is None or newest - identity.batches_before < committed):
+        raise CheckpointError(_lacks_batch(config, checkpoint, committed))
+
+
 def require_ledger(
     client: Client, config: PipelineConfig, checkpoint: Checkpoint, identity: CheckpointIdentity
 ) -> None:
@@ -103,11 +117,7 @@ def require_ledger(
     offsets = read_offsets(client, database, config.pipeline_id, identity.checkpoint_id, from_batch)
     ledger_offsets = {batch_id - identity.batches_before: ranges for batch_id, ranges in offsets.items()}
     if committed >= 0 and committed not in ledger_offsets:
-        raise CheckpointError(
-            f"{checkpoint.location}: batch {committed} is done, but {ledger} does not have it: the database was "
-            "emptied or restored from an older backup, and the table may lack rows too. Restore the newer backup, or "
-            f"{RESTORE}"
-        )
+        raise CheckpointError(_lacks_batch(config, checkpoint, committed))
     for batch_id, ranges in ledger_offsets.items():
         # In a checkpoint that continues after a loss, the offsets of batches before `first_batch` were changed.
         own = checkpoint.offset_ranges(batch_id)
@@ -118,6 +128,15 @@ def require_ledger(
                 f"{checkpoint.location}: batch {batch_id} read other records than {ledger} has for it: another copy of "
                 f"this checkpoint has continued. Name the newer state folder (--state DIR), or {RESTORE}"
             )
+
+
+def _lacks_batch(config: PipelineConfig, checkpoint: Checkpoint, batch_id: int) -> str:
+    """Return the message for a committed batch that is not in the ledger."""
+    return (
+        f"{checkpoint.location}: batch {batch_id} is done, but {config.sink.connection_params.database}.{LEDGER.name} "
+        "does not have it: the database was emptied or restored from an older backup, and the table may lack rows too, "
+        f"or it is another database than the checkpoint's. Restore the newer backup, or {RESTORE}"
+    )
 
 
 def require_known_tables(client: Client, config: PipelineConfig, plan: BatchPlan | None) -> None:

@@ -135,6 +135,11 @@ class ObjectStorage:
         if keys:
             self._ask(folder, lambda _: obstore.delete(self._store, keys))
 
+    @property
+    def is_shared(self) -> bool:
+        """See `Storage`."""
+        return True
+
     def require_usable(self) -> None:
         """Raise `StorageError` where the bucket does not exist or may not be listed, or its server does not answer."""
         import obstore  # noqa: PLC0415 - see the module

@@ -41,6 +41,10 @@ class Storage(Protocol):
     def folder(self) -> Path | None:
         """The root where it is a local folder; else None."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether drivers of other hosts may use it, whom a lock of this host does not keep out."""
+
     def require_usable(self) -> None:
         """Raise `GlassflowError` where the store does not answer, or refuses access; a folder is checked elsewhere."""
 
@@ -83,7 +87,7 @@ def open_storage(state: State | None, folder: Path, pipeline_id: str) -> Storage
     if state is None:
         return LocalStorage(folder / _CHECKPOINT)
     if state.folder is not None:
-        return LocalStorage(state.folder / pipeline_id / _CHECKPOINT)
+        return LocalStorage(state.folder / pipeline_id / _CHECKPOINT, is_shared=True)
     # A library that pipelines with a local checkpoint do not need.
     from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage  # noqa: PLC0415
 
@@ -107,10 +111,11 @@ def stored_pipelines(state: State | None, folder: Path) -> tuple[str, ...]:
 
 
 class LocalStorage:
-    """A `Storage` in a local folder, which need not exist yet."""
+    """A `Storage` in a folder, which need not exist yet. is_shared: of a file system that other hosts may use, too."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_shared: bool = False) -> None:
         self._folder = folder
+        self._is_shared = is_shared
 
     @property
     def location(self) -> str:
@@ -121,6 +126,11 @@ class LocalStorage:
     def folder(self) -> Path:
         """See `Storage`."""
         return self._folder
+
+    @property
+    def is_shared(self) -> bool:
+        """See `Storage`."""
+        return self._is_shared
 
     def require_usable(self) -> None:
         """See `Storage`."""

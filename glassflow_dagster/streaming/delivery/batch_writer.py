@@ -38,6 +38,7 @@ from glassflow_dagster.streaming.checkpoint.checkpoint import (
     OffsetRanges,
     TablePlan,
 )
+from glassflow_dagster.streaming.checkpoint.writer_claim import WriterClaim
 from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
 from glassflow_dagster.streaming.delivery.batch_clock import BatchClock, Reading
 from glassflow_dagster.streaming.delivery.compaction import count_records, require_same_records
@@ -93,7 +94,7 @@ class BatchWriter:
     clock: checks the batches' times; None without windows. bound: limits the records of the next batch. compacted: the
     compacted topics among the sources'. waiting: the number of left events of a join that wait for a match at the
     start. only_batch: the only batch to write; the query ends after it. partitioned: whether an insert may need a token
-    for each of several partitions.
+    for each of several partitions. claim: the driver's, of the checkpoint.
     """
 
     config: PipelineConfig
@@ -103,6 +104,7 @@ class BatchWriter:
     targets: Sequence[TargetWatch]
     retry_seconds: float
     epoch: Epoch
+    claim: WriterClaim
     _: KW_ONLY
     pacer: BatchPacer | None = None
     clock: BatchClock | None = None
@@ -177,8 +179,10 @@ class BatchWriter:
 
         A new batch gets a plan, which is on disk before its first block is sent. A batch that already has one is
         repeated: some of its blocks may be in the table, so definition, offsets and records must be those of the plan.
-        Raises `CheckpointError` where they are not, and `ClockMoved`.
+        Raises `CheckpointError` where they are not, `ClockMoved`, and `Fenced` where a newer driver has claimed the
+        checkpoint.
         """
+        self.claim.require_newest_cached()
         offsets = self.checkpoint.offset_ranges(batch_id)
         reading = Reading.now()
         plan = self.checkpoint.plan(batch_id)

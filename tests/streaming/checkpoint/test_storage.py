@@ -2,7 +2,6 @@
 
 import errno
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -12,14 +11,6 @@ import pytest
 from glassflow_dagster.streaming.checkpoint.storage import LocalStorage, Storage
 
 ROUNDS, WRITERS = 20, 8
-
-
-@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.servers)])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    if request.param == "folder":
-        return LocalStorage(tmp_path / "checkpoint")
-    make: Callable[[], Storage] = request.getfixturevalue("object_storage")
-    return make()
 
 
 def test_a_file_is_read_as_it_was_written(storage: Storage) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from glassflow_dagster.bookkeeping.dead_letters import RAW_SCHEMA
-from glassflow_dagster.bookkeeping.fencing import Epoch
+from glassflow_dagster.bookkeeping.fencing import CHECK_VALID_SECONDS, Epoch
 from glassflow_dagster.clickhouse import client
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
@@ -23,6 +23,7 @@ from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.source import Source
+from glassflow_dagster.errors import Fenced
 from glassflow_dagster.metrics.measures import Measures
 from glassflow_dagster.streaming.batch_query import PlannedBatch
 from glassflow_dagster.streaming.checkpoint.blocks import BlockLimits
@@ -33,6 +34,8 @@ from glassflow_dagster.streaming.checkpoint.checkpoint import (
     CheckpointIdentity,
     OffsetRanges,
 )
+from glassflow_dagster.streaming.checkpoint.storage import LocalStorage
+from glassflow_dagster.streaming.checkpoint.writer_claim import claim_checkpoint
 from glassflow_dagster.streaming.delivery import batch_writer as module
 from glassflow_dagster.streaming.delivery import partition_writer
 from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
@@ -45,7 +48,7 @@ SOURCE = Source(
     type="kafka", source_id="s", topic="t", connection_params={"brokers": ["127.0.0.1:1"]},
     schema_fields=[{"name": "n", "type": "int"}],
 )  # fmt: skip
-EPOCH = Epoch("d", "p", "i", 1, "")
+EPOCH = Epoch("d", "p", "i", 1, str(uuid4()))
 Sent = dict[str, list[int]]
 
 
@@ -261,7 +264,9 @@ def batch_writer(folder: Path) -> BatchWriter:
     )  # fmt: skip
     watch: Any = SimpleNamespace(client=None, read=None)
     table = Table("d", "t", "MergeTree", "", {}, 0, ttl=False)
-    return BatchWriter(config, [table], Checkpoint(folder), identity, [watch], 0, EPOCH)
+    checkpoint = Checkpoint(folder)
+    claim = claim_checkpoint(checkpoint.storage, EPOCH)
+    return BatchWriter(config, [table], checkpoint, identity, [watch], 0, EPOCH, claim)
 
 
 def batch_plan(offsets: OffsetRanges) -> BatchPlan:
@@ -285,6 +290,15 @@ def test_a_batch_that_spark_would_read_at_other_offsets_than_it_was_begun_with_i
         (tmp_path / "offsets/0").write_text(f'v1\n{{"batchTimestampMs": 1}}\n{{"t": {{"0": {until}}}}}')
         with nullcontext() if fits else pytest.raises(CheckpointError, match="was started with other offsets"):
             batches._plan(stages, 0)
+
+
+def test_no_batch_begins_once_a_newer_driver_has_the_checkpoint(tmp_path: Path) -> None:
+    batches, stages = batch_writer(tmp_path), PlannedBatch(cast("Any", SimpleNamespace(sparkSession=None)))
+    # As if its last look were too old.
+    batches.claim._checked_at -= CHECK_VALID_SECONDS
+    claim_checkpoint(LocalStorage(tmp_path), replace(EPOCH, number=2))
+    with pytest.raises(Fenced, match="another driver uses the checkpoint"):
+        batches.write(stages, 0)
 
 
 def test_every_insert_of_a_batch_asks_for_a_newer_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
