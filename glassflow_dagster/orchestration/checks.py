@@ -128,7 +128,7 @@ def run_checks(
         DEAD_LETTERS: lambda: _dead_letters(pipeline),
         UNMATCHED_SHARE: lambda: _unmatched_share(pipeline),
         SCHEMA_CHANGES_TAKEN: lambda: _schema_changes_taken(pipeline),
-        STREAM_IS_LIVE: lambda: _stream_is_live(runner.status(pipeline.pipeline_id)),
+        STREAM_IS_LIVE: lambda: _stream_is_live(runner.status(pipeline)),
     }
     for key in sorted(selected):
         result = _evaluate(evaluations[key.name])

@@ -44,8 +44,8 @@ def control(
     After a start or restart, the status is that after the first batch.
     """
     if mode is Mode.STOP:
-        ending = runner.stop(config.pipeline_id)
-        return runner.status(config.pipeline_id), ending.value
+        ending = runner.stop(config)
+        return runner.status(config), ending.value
     if mode is Mode.RESTART:
         runner.restart(config, report)
         return _after_first_batch(config, runner), Action.RESTARTED.value
@@ -60,7 +60,7 @@ def ensure_if_wanted(
 
     Returns the status and the action taken; only the status when the stream is meant to be stopped.
     """
-    status = runner.status(config.pipeline_id)
+    status = runner.status(config)
     return control(Mode.ENSURE, config, runner, report) if status.wanted else status
 
 
@@ -71,7 +71,7 @@ def _after_first_batch(config: PipelineConfig, runner: StreamRunner) -> StreamSt
     """
     deadline = time.monotonic() + FIRST_BATCH_WAIT
     while True:
-        status = runner.status(config.pipeline_id)
+        status = runner.status(config)
         heartbeat = status.heartbeat
         nothing_to_wait_for = heartbeat is None or heartbeat.batch_id is not None or heartbeat.lag == 0
         if nothing_to_wait_for or status.state is not StreamState.RUNNING or time.monotonic() > deadline:

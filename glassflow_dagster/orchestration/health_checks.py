@@ -18,6 +18,7 @@ from functools import partial
 import dagster as dg
 from pydantic import BaseModel
 
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.process import UP
 from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG, next_tick
@@ -38,9 +39,14 @@ _UNDER_WAY = [
 class Scheduled:
     """A pipeline, its assets, and the schedule of its health checks (cron, UTC)."""
 
-    pipeline_id: str
+    pipeline: PipelineConfig
     keys: AssetKeys
     cron: str
+
+    @property
+    def pipeline_id(self) -> str:
+        """The pipeline's id."""
+        return self.pipeline.pipeline_id
 
 
 class Cursor(BaseModel):
@@ -102,7 +108,7 @@ def evaluate(
     pipelines: Sequence[Scheduled],
     cursor: Cursor,
     now: float,
-    is_wanted: Callable[[str], bool],
+    is_wanted: Callable[[PipelineConfig], bool],
     under_way: Callable[[], frozenset[dg.AssetKey]],
 ) -> dg.SensorResult:
     """Request the health checks whose schedule had a tick since the cursor, several pipelines in one run.
@@ -112,7 +118,7 @@ def evaluate(
     """
     done_until = {scheduled.pipeline_id: cursor.done_until.get(scheduled.pipeline_id, now) for scheduled in pipelines}
     due = [p for p in pipelines if next_tick(p.cron, done_until[p.pipeline_id]) <= now]
-    wanted = [p for p in due if is_wanted(p.pipeline_id)]
+    wanted = [p for p in due if is_wanted(p.pipeline)]
     checked_now = under_way() if wanted else frozenset[dg.AssetKey]()
     delayed = [p for p in wanted if p.keys.table in checked_now]
     requested = [p for p in wanted if p not in delayed]
@@ -138,9 +144,9 @@ def _requests(pipelines: Sequence[Scheduled], now: float) -> Iterator[dg.RunRequ
         )
 
 
-def _is_wanted(runner: StreamRunner, pipeline_id: str) -> bool:
+def _is_wanted(runner: StreamRunner, pipeline: PipelineConfig) -> bool:
     """Return whether a stream is meant to run, or runs anyway."""
-    status = runner.status(pipeline_id)
+    status = runner.status(pipeline)
     return status.wanted or status.state in UP
 
 

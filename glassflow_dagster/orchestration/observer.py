@@ -87,7 +87,7 @@ def build_observer(  # noqa: PLR0913 - the parts of a sensor
             pipeline_id = observed.pipeline.pipeline_id
             last = marks.get(pipeline_id, Mark())
             try:
-                observations[pipeline_id] = evaluate(runner.status(pipeline_id), observed, last, restarts=restarts)
+                observations[pipeline_id] = evaluate(runner.status(observed.pipeline), observed, last, restarts=restarts)
             except GlassflowError as error:
                 # A state that cannot be read hides no other pipeline.
                 context.log.warning("%s: %s", pipeline_id, error)

@@ -35,13 +35,13 @@ class LocalRunner:
         """Stop the driver if it is running, then start another one on the same checkpoint."""
         return process.restart(self._deployment(config), report)
 
-    def stop(self, pipeline_id: str) -> Ending:
+    def stop(self, config: PipelineConfig) -> Ending:
         """Stop the driver after its current batch and mark the stream as not wanted."""
-        return process.stop(self.state, pipeline_id)
+        return process.stop(self.state, config.pipeline_id)
 
-    def status(self, pipeline_id: str) -> StreamStatus:
+    def status(self, config: PipelineConfig) -> StreamStatus:
         """Return the stream's status from its heartbeat file and the process table."""
-        return process.status(self.state, pipeline_id)
+        return process.status(self.state, config.pipeline_id)
 
     def _deployment(self, config: PipelineConfig) -> Deployment:
         """Return how to start the driver of a definition."""

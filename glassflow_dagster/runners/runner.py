@@ -19,8 +19,8 @@ class StreamRunner(Protocol):
     def restart(self, config: PipelineConfig, report: Callable[[str], None]) -> StreamStatus:
         """Stop the stream if it is running, then start it on the same checkpoint."""
 
-    def stop(self, pipeline_id: str) -> Ending:
+    def stop(self, config: PipelineConfig) -> Ending:
         """Stop the stream after its current batch and mark it as not wanted, so that nothing restarts it."""
 
-    def status(self, pipeline_id: str) -> StreamStatus:
+    def status(self, config: PipelineConfig) -> StreamStatus:
         """Return the stream's status without contacting its driver."""

@@ -31,7 +31,7 @@ QUARTER = 15 * 60
 
 def scheduled(name: str, cron: str = QUARTERS) -> Scheduled:
     config = CONFIG.model_copy(update={"pipeline_id": name})
-    return Scheduled(name, build_asset_keys(config), cron)
+    return Scheduled(config, build_asset_keys(config), cron)
 
 
 def requested(result: dg.SensorResult) -> list[str]:

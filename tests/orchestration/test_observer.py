@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 
 from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat
 from glassflow_dagster.driver.process import StreamState, StreamStatus
 from glassflow_dagster.errors import GlassflowError
@@ -162,10 +163,10 @@ class Recorded(LocalRunner):
 
     statuses: dict[str, StreamStatus]
 
-    def status(self, pipeline_id: str) -> StreamStatus:
-        if pipeline_id not in self.statuses:
+    def status(self, config: PipelineConfig) -> StreamStatus:
+        if config.pipeline_id not in self.statuses:
             raise GlassflowError("heartbeat.json: cannot be read")
-        return self.statuses[pipeline_id]
+        return self.statuses[config.pipeline_id]
 
 
 def test_one_sensor_observes_all_pipelines_and_one_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
