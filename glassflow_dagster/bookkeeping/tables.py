@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTERS
+from glassflow_dagster.bookkeeping.drivers import DRIVERS
 from glassflow_dagster.bookkeeping.fencing import EPOCHS
 from glassflow_dagster.bookkeeping.ledger import LEDGER
 from glassflow_dagster.bookkeeping.losses import LOSSES
@@ -17,6 +18,7 @@ from glassflow_dagster.bookkeeping.replays import REPLAYS
 from glassflow_dagster.bookkeeping.schema import BookkeepingTable, Column
 from glassflow_dagster.bookkeeping.schema_changes import SCHEMA_CHANGES
 from glassflow_dagster.bookkeeping.splits import SPLITS
+from glassflow_dagster.bookkeeping.stop_requests import STOP_REQUESTS
 from glassflow_dagster.bookkeeping.windows import WINDOWS
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.identifiers import on_cluster
@@ -24,7 +26,9 @@ from glassflow_dagster.clickhouse.queries import execute, fetch
 from glassflow_dagster.clickhouse.target.ddl import ensure_database
 from glassflow_dagster.clickhouse.target.token_window import ensure_tokens_kept, is_replicated, window_settings
 
-TABLES = (LEDGER, DEAD_LETTERS, SPLITS, REPLAYS, PURGES, EPOCHS, WINDOWS, LOSSES, SCHEMA_CHANGES)
+TABLES = (
+    LEDGER, DEAD_LETTERS, SPLITS, REPLAYS, PURGES, EPOCHS, WINDOWS, LOSSES, SCHEMA_CHANGES, DRIVERS, STOP_REQUESTS,
+)  # fmt: skip
 
 _INSERTED_AT = "`inserted_at` DateTime64(3, 'UTC') DEFAULT now64(3)"
 

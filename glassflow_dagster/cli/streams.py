@@ -1,7 +1,9 @@
 """The commands that run, start and stop pipelines and show their status."""
 
 import json
+import socket
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,18 +23,11 @@ from glassflow_dagster.cli.options import (
 )
 from glassflow_dagster.config.folder import definition_files, find_definition, pipeline_id
 from glassflow_dagster.config.load import load_pipeline, report_rewriting
-from glassflow_dagster.driver.heartbeat import pipelines_in
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver import process
+from glassflow_dagster.driver.heartbeat import is_alive, pipelines_in
 from glassflow_dagster.driver.log import DriverLog, LogFormat
-from glassflow_dagster.driver.process import (
-    LAUNCH_TIMEOUT,
-    STOP_TIMEOUT,
-    Deployment,
-    StreamStatus,
-    ensure_running,
-    take_over,
-)
-from glassflow_dagster.driver.process import status as stream_status
-from glassflow_dagster.driver.process import stop as stop_stream
+from glassflow_dagster.driver.process import LAUNCH_TIMEOUT, STOP_TIMEOUT, Deployment, StreamStatus, take_over
 from glassflow_dagster.driver.python_output import python_output
 from glassflow_dagster.errors import GlassflowError
 
@@ -151,7 +146,7 @@ def start(
     if taking_over:
         # It ends the driver that runs here, if there is one.
         take_over(state, config.pipeline_id, report)
-    stream, action = ensure_running(deployment, report)
+    stream, action = _import_hosts().ensure_running(deployment, report)
     click.echo(
         f"{config.pipeline_id}: {action.value.replace('_', ' ')}, {stream.state.value.lower()}; log: {stream.log}"
     )
@@ -160,18 +155,25 @@ def start(
 @click.command()
 @click.argument("pipeline")
 @state_option
+@pipelines_option
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=STOP_TIMEOUT, show_default=True,
-    help="Seconds to wait for the batch; then the driver is killed, and the next start repeats the batch.",
+    help="Seconds to wait for the batch; then a driver of this host is killed, and the next start repeats the batch.",
 )  # fmt: skip
 @exit_on_error
-def stop(pipeline: str, state: Path, timeout: float) -> None:
-    """Stop a pipeline after its current batch."""
-    if stream_status(state, pipeline).heartbeat is None:
-        raise GlassflowError(
-            f"{state}: pipeline {pipeline!r} has never run with this state folder; name its folder with --state DIR"
-        )
-    ending = stop_stream(state, pipeline, timeout)
+def stop(pipeline: str, state: Path, pipelines: Path, timeout: float) -> None:
+    """Stop a pipeline after its current batch, on whatever host it runs."""
+    ending = process.stop(state, pipeline, timeout)
+    if ending is process.Ending.NOT_RUNNING:
+        config = _definition_of(pipeline, pipelines)
+        if config is None and process.status(state, pipeline).heartbeat is None:
+            raise GlassflowError(
+                f"{state}: pipeline {pipeline!r} has never run with this state folder, and {pipelines}/ has no valid "
+                "definition of it by which it could be found on another host; name its folder with --state DIR, or "
+                "that of the definition with --pipelines DIR"
+            )
+        if config:
+            ending = _import_hosts().stop(state, config, timeout)
     click.echo(f"{pipeline}: {ending.value.replace('_', ' ')}")
 
 
@@ -185,13 +187,13 @@ def stop(pipeline: str, state: Path, timeout: float) -> None:
 def status(pipeline: str | None, state: Path, pipelines: Path, as_json: bool, watching: bool) -> None:
     """Show the pipelines' state, lag, rates, last batch, and totals since the driver started."""
     names = [pipeline] if pipeline else _known_pipelines(state, pipelines)
-    streams = {name: stream_status(state, name) for name in names}
+    streams = {name: _status_of(name, state, pipelines) for name in names}
     if pipeline and streams[pipeline].heartbeat is None:
         find_definition(pipeline, pipelines)  # raises for an unknown name
     if watching:
         if as_json:
             raise click.UsageError("give only one of --json and --watch")
-        _watch(state, names)
+        _watch(state, pipelines, names)
         return
     if as_json:
         content = {name: _status_json(entry) for name, entry in streams.items()}
@@ -216,7 +218,24 @@ def _run(file: Path, options: "RunOptions", log: DriverLog, *, taking_over: bool
     return run_pipeline(config, options, log)
 
 
-def _watch(state: Path, names: list[str]) -> None:
+def _status_of(pipeline: str, state: Path, pipelines: Path) -> StreamStatus:
+    """Return a pipeline's status, of whatever host where it has a valid definition, else of this host."""
+    here = process.status(state, pipeline)
+    if here.heartbeat and is_alive(here.heartbeat):
+        return here
+    config = _definition_of(pipeline, pipelines)
+    return _import_hosts().status(state, config) if config else here
+
+
+def _definition_of(pipeline: str, pipelines: Path) -> PipelineConfig | None:
+    """Return a pipeline's definition; None without a valid one."""
+    try:
+        return find_definition(pipeline, pipelines)
+    except GlassflowError:
+        return None
+
+
+def _watch(state: Path, pipelines: Path, names: list[str]) -> None:
     """Show the pipelines live until Ctrl-C; raises UsageError without a terminal."""
     from rich.console import Console
 
@@ -225,7 +244,14 @@ def _watch(state: Path, names: list[str]) -> None:
     console = Console()
     if not console.is_terminal:
         raise click.UsageError("--watch needs a terminal; use --json in a script")
-    watch(lambda: {name: stream_status(state, name) for name in names}, console)
+    watch(lambda: {name: _status_of(name, state, pipelines) for name in names}, console)
+
+
+def _import_hosts() -> ModuleType:
+    """Return the module that asks ClickHouse, whose client is slow to import, and which `run` needs only later."""
+    from glassflow_dagster.driver import hosts
+
+    return hosts
 
 
 def _rebuild() -> "Rebuild":
@@ -258,7 +284,13 @@ def _status_json(stream: StreamStatus) -> dict[str, Any]:
         if stream.heartbeat
         else {}
     )
-    return {**heartbeat, "state": stream.state.value, "message": stream.message, "log": str(stream.log)}
+    return {
+        **heartbeat,
+        "state": stream.state.value,
+        "message": stream.message,
+        "host": stream.host or socket.gethostname(),
+        "log": str(stream.log),
+    }
 
 
 def _status_lines(name: str, stream: StreamStatus) -> list[str]:
@@ -285,5 +317,5 @@ def _status_lines(name: str, stream: StreamStatus) -> list[str]:
             lines.append(
                 f"  matched {totals.matched:,}, unmatched {totals.unmatched:,}, waiting {totals.waiting:,}{size}"
             )
-        lines.append(f"  log: {stream.log}")
+        lines.append(f"  log: {stream.log}" + (f" on host {stream.host}" if stream.host else ""))
     return lines

@@ -54,6 +54,7 @@ class HeartbeatWriter:
         )
         self._lock = threading.Lock()
         self._stall_reason: Callable[[], str] = _no_stall
+        self._at_end: Callable[[Heartbeat], None] | None = None
         self._thread = threading.Thread(target=self._loop, name="heartbeat", daemon=True)
 
     def start(self) -> None:
@@ -69,6 +70,15 @@ class HeartbeatWriter:
         """Set fields of the heartbeat; they are in every one that is written from now on."""
         with self._lock:
             self._beat = self._beat.model_copy(update=progress)
+
+    def current(self) -> Heartbeat:
+        """Return the heartbeat as it is written now; a stalled driver's is STALLED."""
+        with self._lock:
+            return self._with_stall()
+
+    def at_end(self, told: Callable[[Heartbeat], None]) -> None:
+        """Call a function with the last heartbeat, after it is written."""
+        self._at_end = told
 
     def position(self) -> LogPosition:
         """Return the checkpoint and the last batch that the heartbeat has."""
@@ -89,6 +99,8 @@ class HeartbeatWriter:
         self._stopped.set()
         self._thread.join()
         self._try_to_write({"state": state, "message": message})
+        if self._at_end:
+            self._at_end(self._beat)
 
     def _loop(self) -> None:
         """Write a heartbeat every second until `end` is called."""
@@ -106,11 +118,12 @@ class HeartbeatWriter:
         """Update fields of the heartbeat and its time, and write it; a stalled driver is written as STALLED."""
         with self._lock:
             self._beat = self._beat.model_copy(update={"updated_at": time.time(), **update})
-            reason = self._stall_reason() if self._beat.state is DriverState.RUNNING else ""
-            beat = self._beat
-            if reason:
-                beat = beat.model_copy(update={"state": DriverState.STALLED, "message": reason})
-            write_heartbeat(self._folder, beat)
+            write_heartbeat(self._folder, self._with_stall())
+
+    def _with_stall(self) -> Heartbeat:
+        """Return the heartbeat, with STALLED for RUNNING where there is a reason; call it with the lock."""
+        reason = self._stall_reason() if self._beat.state is DriverState.RUNNING else ""
+        return self._beat.model_copy(update={"state": DriverState.STALLED, "message": reason}) if reason else self._beat
 
 
 def _no_stall() -> str:

@@ -36,6 +36,7 @@ from glassflow_dagster.driver.lock import end_remains
 from glassflow_dagster.driver.log import LogFormat, failure_in
 from glassflow_dagster.driver.log_file import rotate_if_full, tail
 from glassflow_dagster.driver.sent_definition import FROM_STDIN, SentDefinition
+from glassflow_dagster.driver.wanted import is_wanted, unwant, want
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.process import start_of
 
@@ -88,7 +89,8 @@ class Ending(StrEnum):
 class StreamStatus:
     """The status of a stream: its state, a message for people, and the driver's last heartbeat.
 
-    wanted: whether the stream is meant to run, so that a driver that has ended is started again.
+    wanted: whether the stream is meant to run, so that a driver that has ended is started again. host: where its driver
+    runs, if that is another host; folder is there, too.
     """
 
     pipeline_id: str
@@ -97,6 +99,7 @@ class StreamStatus:
     heartbeat: Heartbeat | None
     folder: Path
     wanted: bool
+    host: str = ""
 
     @property
     def log(self) -> Path:
@@ -171,7 +174,7 @@ def status(state: Path, pipeline_id: str) -> StreamStatus:
     folder = pipeline_folder(state, pipeline_id)
     heartbeat = _heartbeat(folder)
     stream_state, message = _state_of(heartbeat)
-    return StreamStatus(pipeline_id, stream_state, message, heartbeat, folder, wanted=_wanted_file(folder).exists())
+    return StreamStatus(pipeline_id, stream_state, message, heartbeat, folder, wanted=is_wanted(folder))
 
 
 def launch(deployment: Deployment, report: Callable[[str], None] = lambda _: None) -> StreamStatus:
@@ -185,7 +188,7 @@ def launch(deployment: Deployment, report: Callable[[str], None] = lambda _: Non
     log_file = folder / "driver.log"
     try:
         make_pipeline_folder(folder)
-        _wanted_file(folder).touch()
+        want(folder)
         # Also for a driver that dies before it can rotate the log itself, at each of its starts.
         rotate_if_full(log_file)
         with log_file.open("ab") as log:
@@ -218,13 +221,8 @@ def stop(state: Path, pipeline_id: str, timeout: float = STOP_TIMEOUT) -> Ending
     duplicated.
     """
     current = status(state, pipeline_id)
-    _wanted_file(current.folder).unlink(missing_ok=True)
+    unwant(current.folder)
     return _halt(current, timeout)
-
-
-def give_up(state: Path, pipeline_id: str) -> None:
-    """Mark a stream as no longer wanted here: it runs elsewhere, and a restart here would stop it there."""
-    _wanted_file(pipeline_folder(state, pipeline_id)).unlink(missing_ok=True)
 
 
 def restart(deployment: Deployment, report: Callable[[str], None] = lambda _: None) -> StreamStatus:
@@ -428,10 +426,6 @@ def _heartbeat(folder: Path) -> Heartbeat | None:
         raise GlassflowError(
             f"{folder / 'heartbeat.json'}: cannot be read; when no driver of another version or user runs, remove it"
         ) from None
-
-
-def _wanted_file(folder: Path) -> Path:
-    return folder / "wanted"
 
 
 def _driver_environment(environment: Mapping[str, str]) -> dict[str, str]:

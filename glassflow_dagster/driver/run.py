@@ -12,17 +12,18 @@ from pathlib import Path
 from glassflow_dagster.config.load import load_pipeline, report_rewriting
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.failures import disk_failures
+from glassflow_dagster.driver.heartbeat import pipeline_folder
 from glassflow_dagster.driver.heartbeat_writer import write_heartbeats
 from glassflow_dagster.driver.lock import PipelineLock
 from glassflow_dagster.driver.log import DriverLog, LogFormat, log_format, log_of
 from glassflow_dagster.driver.log_file import RotatingStderr, write_to_stderr
 from glassflow_dagster.driver.options import Report, RunOptions
-from glassflow_dagster.driver.process import give_up
 from glassflow_dagster.driver.python_output import python_output
 from glassflow_dagster.driver.sent_definition import FROM_STDIN, SentDefinition
 from glassflow_dagster.driver.signals import Stopped, stop_signals
 from glassflow_dagster.driver.spark_process import starting_spark
 from glassflow_dagster.driver.state_folder import prepare_folder
+from glassflow_dagster.driver.wanted import unwant
 from glassflow_dagster.errors import Fenced, GlassflowError
 from glassflow_dagster.streaming.delivery.totals import Totals
 from glassflow_dagster.streaming.spark.without_pandas import leave_out_pandas, leave_out_testing
@@ -95,7 +96,7 @@ def _run(parsed: argparse.Namespace, log: DriverLog) -> int:
         totals = run_pipeline(config, options, log)
     except Fenced:
         # A newer driver runs the pipeline elsewhere: a restart of this one would stop it.
-        give_up(parsed.state, config.pipeline_id)
+        unwant(pipeline_folder(parsed.state, config.pipeline_id))
         raise
     if parsed.print_totals:
         print(totals.model_dump_json(), flush=True)  # noqa: T201

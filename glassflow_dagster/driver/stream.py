@@ -16,6 +16,7 @@ from glassflow_dagster.driver.query_failure import CheckpointConflict
 from glassflow_dagster.driver.query_start import QueryStarter, begins_inline
 from glassflow_dagster.driver.record_sample import sample_records
 from glassflow_dagster.driver.schema_changes import SchemaChanges, require_not_stopped
+from glassflow_dagster.driver.shared_heartbeat import SharedHeartbeat
 from glassflow_dagster.driver.signals import Stopped, StopRequest
 from glassflow_dagster.driver.spark_process import SparkStart
 from glassflow_dagster.driver.supervise import supervise
@@ -58,6 +59,8 @@ def _run_query(run: RunContext, prepared: Prepared, spark_start: SparkStart, sto
             bound = BatchBound(spark, run.config.pipeline_id)
             bound.update_by(sample, run.config.source)
             opened = open_checkpoint(run, prepared, spark)
+            shared = SharedHeartbeat(run, stop)
+            shared.follow(opened)
             changes = SchemaChanges(prepared.client, opened.epoch, protobuf_answers(spark))
             totals = Totals()
             if run.config.schema_evolution != "ignore":
@@ -70,13 +73,14 @@ def _run_query(run: RunContext, prepared: Prepared, spark_start: SparkStart, sto
                 try:
                     totals += queries.finish_outdated_batch()
                     known = changes.known(run)
-                    ended = supervise(run, queries.start(), stop, spark, known)
+                    ended = supervise(run, queries.start(), stop, spark, known, shared)
                 except CheckpointConflict as conflict:
                     conflicts += 1
                     if conflicts > _MOST_CONFLICTS:
                         raise
                     run.warn(f"{conflict}; reading the checkpoint again")
                     opened = open_checkpoint(run, prepared, spark)
+                    shared.follow(opened)
                     changes = SchemaChanges(prepared.client, opened.epoch, protobuf_answers(spark))
                     continue
                 totals += ended.totals

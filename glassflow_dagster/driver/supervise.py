@@ -21,6 +21,7 @@ from glassflow_dagster.driver.progress_watch import ProgressWatch
 from glassflow_dagster.driver.running_query import RunningQuery
 from glassflow_dagster.driver.schema_watch import Found, SchemaWatch, watched_schema
 from glassflow_dagster.driver.server_samples import sampled_servers
+from glassflow_dagster.driver.shared_heartbeat import SharedHeartbeat
 from glassflow_dagster.driver.signals import StopRequest
 from glassflow_dagster.driver.topic_watch import TopicWatch, watched_topics
 from glassflow_dagster.errors import GlassflowError
@@ -49,12 +50,18 @@ class Supervised:
     schema: Found | None = None
 
 
-def supervise(
-    run: RunContext, running: RunningQuery, stop: StopRequest, spark: SparkSession, known: frozenset[str] | None
+def supervise(  # noqa: PLR0913, PLR0917 - what may end a query
+    run: RunContext,
+    running: RunningQuery,
+    stop: StopRequest,
+    spark: SparkSession,
+    known: frozenset[str] | None,
+    shared: SharedHeartbeat,
 ) -> Supervised:
     """Watch the query until it ends; stop it between two batches on request, or for a further topic or field.
 
-    known: see `schema_watch.look`. Raises `GlassflowError` where the query fails.
+    known: see `schema_watch.look`. Raises `GlassflowError` where the query fails, and `Fenced` where a newer driver has
+    begun.
     """
     run.heartbeat.set_state(DriverState.RUNNING)
     run.report(f"{run.config.pipeline_id} is running")
@@ -69,7 +76,7 @@ def supervise(
         watched_topics(run) as topics,
         watched_schema(run, known, protobuf_answers(spark)) as schema,
     ):
-        supervisor = _Supervisor(run, running, watch, backlog, topics, schema, _key_count(run, running))
+        supervisor = _Supervisor(run, running, watch, backlog, topics, schema, shared, _key_count(run, running))
         return supervisor.watch_until_end(stop)
 
 
@@ -136,6 +143,7 @@ class _Supervisor:
     backlog: Backlog
     topics: TopicWatch
     schema: SchemaWatch
+    shared: SharedHeartbeat
     keys: KeyCount | None = None
     phases: BatchPhases = field(default_factory=BatchPhases)
     _reported_batch: int | None = field(default=None, init=False)
@@ -144,7 +152,7 @@ class _Supervisor:
     def watch_until_end(self, stop: StopRequest) -> Supervised:
         """Poll the query until it ends, or end it between two batches: when `stop` was asked, or for what is new.
 
-        Raises `GlassflowError` where the query has failed.
+        Raises `GlassflowError` where the query has failed, and `Fenced` where a newer driver has begun.
         """
         opened = self.running.opened
         new_topics: tuple[str, ...] = ()
@@ -156,6 +164,9 @@ class _Supervisor:
             # Of a join: starts a batch when events wait that time alone decides, while the topics are silent.
             if self.running.pacer:
                 self.running.pacer.advance_clock()
+            if self.shared.fenced:
+                self.running.end()
+                raise self.shared.fenced
             if stop.asked:
                 self.run.report("finishing the batch ...")
                 self.running.end()

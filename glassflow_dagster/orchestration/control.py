@@ -8,7 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.driver.process import POLL, Action, StreamState, StreamStatus
+from glassflow_dagster.driver.process import POLL, UP, Action, StreamState, StreamStatus
 from glassflow_dagster.runners.runner import StreamRunner
 
 # Spark compiles its plan in the first batch, which takes 5 to 15 s.
@@ -58,10 +58,20 @@ def ensure_if_wanted(
 ) -> tuple[StreamStatus, str] | StreamStatus:
     """Ensure in an automatic run that the stream is running, unless a user has stopped it.
 
-    Returns the status and the action taken; only the status when the stream is meant to be stopped.
+    Returns the status and the action taken; only the status when the stream is meant to be stopped, or is another
+    host's (`may_take_over`).
     """
     status = runner.status(config)
-    return control(Mode.ENSURE, config, runner, report) if status.wanted else status
+    return control(Mode.ENSURE, config, runner, report) if status.wanted and may_take_over(status, config) else status
+
+
+def may_take_over(status: StreamStatus, config: PipelineConfig) -> bool:
+    """Return whether an automatic run may start the stream here.
+
+    A stream of another host only where its driver is not up any more, and only if its checkpoint is in a store that
+    this host reaches, too. An edited definition is no reason: two hosts with different ones would alternate.
+    """
+    return not status.host or (status.state not in UP and config.state is not None)
 
 
 def _after_first_batch(config: PipelineConfig, runner: StreamRunner) -> StreamStatus:

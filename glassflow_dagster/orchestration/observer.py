@@ -1,7 +1,8 @@
 """The observer sensor: records figures of the heartbeats, and requests runs that restart failed streams.
 
-It reads only files on this host, so it can run every half minute, for all pipelines of a component. It records
-something only after a new batch or a change of state, so an idle stream does not fill Dagster's event log.
+It reads files of this host, and ClickHouse for streams that do not run here, so it can run every half minute, for all
+pipelines of a component. It records something only after a new batch or a change of state, so an idle stream does not
+fill Dagster's event log.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from glassflow_dagster.driver.process import UP, StreamStatus
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
+from glassflow_dagster.orchestration.control import may_take_over
 from glassflow_dagster.orchestration.cursors import parse_cursor
 from glassflow_dagster.orchestration.metadata import (
     Metadata,
@@ -87,7 +89,9 @@ def build_observer(  # noqa: PLR0913 - the parts of a sensor
             pipeline_id = observed.pipeline.pipeline_id
             last = marks.get(pipeline_id, Mark())
             try:
-                observations[pipeline_id] = evaluate(runner.status(observed.pipeline), observed, last, restarts=restarts)
+                observations[pipeline_id] = evaluate(
+                    runner.status(observed.pipeline), observed, last, restarts=restarts
+                )
             except GlassflowError as error:
                 # A state that cannot be read hides no other pipeline.
                 context.log.warning("%s: %s", pipeline_id, error)
@@ -120,6 +124,7 @@ def evaluate(status: StreamStatus, observed: Observed, last: Mark, *, restarts: 
     count = last.restarts if batch == last.batch else 0
     restart = None
     # One request per failure: a restart takes longer than the sensor's interval, so the next evaluation sees the same.
+    restarts = restarts and may_take_over(status, observed.pipeline)
     if restarts and status.state not in UP and mark != last.mark and count < MAX_RESTARTS:
         count += 1
         restart = _restart(status, observed.keys, f"{mark}:{count}")
@@ -130,7 +135,9 @@ def evaluate(status: StreamStatus, observed: Observed, last: Mark, *, restarts: 
 def _mark(status: StreamStatus) -> str:
     """Return a text that changes with the driver process, the state and the batch; a new one is recorded."""
     heartbeat = status.heartbeat
-    return f"{heartbeat.pid}:{status.state.value}:{heartbeat.batch_id}" if heartbeat else status.state.value
+    # Two hosts may have drivers with the same process id.
+    driver = f"{heartbeat.pid}@{status.host}" if heartbeat and status.host else heartbeat.pid if heartbeat else ""
+    return f"{driver}:{status.state.value}:{heartbeat.batch_id}" if heartbeat else status.state.value
 
 
 def _batch(status: StreamStatus) -> str:

@@ -163,8 +163,7 @@ def _with_sensors(built: Sequence[_Built], how: Orchestration, failing: Sequence
         sensors.append(build_observer(how.name, job, observed, how.runner, status, restarts=how.automation.restarts))
         if how.automation.health_checks:
             scheduled = [
-                Scheduled(one.config, one.keys, how.automation.every or one.config.checks.every)
-                for one in built
+                Scheduled(one.config, one.keys, how.automation.every or one.config.checks.every) for one in built
             ]
             sensors.append(build_health_check_sensor(how.name, job, scheduled, how.runner, status))
     if assets:

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.driver import process
+from glassflow_dagster.driver import hosts, process
 from glassflow_dagster.driver.log import LogFormat
 from glassflow_dagster.driver.process import LAUNCH_TIMEOUT, Action, Deployment, Ending, StreamStatus
 
 
 @dataclass(frozen=True)
 class LocalRunner:
-    """A `StreamRunner` for this host.
+    """A `StreamRunner` for this host; it sees and stops the drivers of other hosts, too (driver/hosts.py).
 
     state: the folder of checkpoints, heartbeats and logs. create_table: create a missing table even when the definition
     has no `create_table`. timeout: the seconds that a start may take. spark_config: settings of the drivers' Spark
@@ -29,7 +29,7 @@ class LocalRunner:
 
     def ensure_running(self, config: PipelineConfig, report: Callable[[str], None]) -> tuple[StreamStatus, Action]:
         """Start, keep or redeploy the driver so that it runs with this definition; return status and action."""
-        return process.ensure_running(self._deployment(config), report)
+        return hosts.ensure_running(self._deployment(config), report)
 
     def restart(self, config: PipelineConfig, report: Callable[[str], None]) -> StreamStatus:
         """Stop the driver if it is running, then start another one on the same checkpoint."""
@@ -37,11 +37,11 @@ class LocalRunner:
 
     def stop(self, config: PipelineConfig) -> Ending:
         """Stop the driver after its current batch and mark the stream as not wanted."""
-        return process.stop(self.state, config.pipeline_id)
+        return hosts.stop(self.state, config)
 
     def status(self, config: PipelineConfig) -> StreamStatus:
-        """Return the stream's status from its heartbeat file and the process table."""
-        return process.status(self.state, config.pipeline_id)
+        """Return the stream's status: from heartbeat file and process table, or of another host from ClickHouse."""
+        return hosts.status(self.state, config)
 
     def _deployment(self, config: PipelineConfig) -> Deployment:
         """Return how to start the driver of a definition."""

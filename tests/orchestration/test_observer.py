@@ -9,6 +9,7 @@ import pytest
 
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.state import State
 from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat
 from glassflow_dagster.driver.process import StreamState, StreamStatus
 from glassflow_dagster.errors import GlassflowError
@@ -152,6 +153,27 @@ def test_a_driver_that_has_not_told_its_batch_yet_has_closed_none() -> None:
     starting = replace(status(StreamState.STARTING), heartbeat=beat.model_copy(update={"batch_id": None}))
     lives = [found for pid in range(10) for found in (starting, status(StreamState.FAILED, pid=pid))]
     assert requests_for(Mark(), *lives)[0] == MAX_RESTARTS
+
+
+@pytest.mark.parametrize(
+    ("state", "store", "restarts"),
+    [
+        (StreamState.RUNNING, "s3a://bucket/p", 0),
+        (StreamState.STALE, "s3a://bucket/p", 1),
+        (StreamState.FAILED, "s3a://bucket/p", 1),
+        # Its checkpoint is on the other host.
+        (StreamState.STALE, None, 0),
+    ],
+)
+def test_a_stream_of_another_host_is_restarted_where_its_checkpoint_can_be_reached(
+    state: StreamState, store: str | None, restarts: int
+) -> None:
+    config = CONFIG.model_copy(update={"state": State(url=store) if store else None})
+    there = replace(status(state), host="elsewhere")
+    found = evaluate(there, Observed(config, NAMES), Mark())
+    assert (found.restart is not None) == bool(restarts)
+    # A driver of this host with the same process id is another one.
+    assert found.mark != evaluate(status(state), Observed(config, NAMES), Mark()).mark
 
 
 def test_a_memory_of_another_version_is_forgotten() -> None:

@@ -67,6 +67,8 @@ BOOKKEEPING_TABLES = frozenset(
         "windows",
         "losses",
         "schema_changes",
+        "drivers",
+        "stop_requests",
     )
 )
 

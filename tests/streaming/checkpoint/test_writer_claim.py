@@ -18,7 +18,7 @@ def epoch(number: int, driver: str | None = None) -> Epoch:
     return Epoch("d", "p", str(uuid4()), number, driver or str(uuid4()))
 
 
-def goes_on(claim: WriterClaim) -> bool:
+def is_newest(claim: WriterClaim) -> bool:
     try:
         claim.require_newest()
     except Fenced:
@@ -58,7 +58,7 @@ def test_exactly_one_of_several_goes_on_in_whatever_order_they_claim(storage: St
             claims.append(claim_checkpoint(storage, each))
         except Fenced:
             continue
-    remaining = [claim.epoch for claim in claims if goes_on(claim)]
+    remaining = [claim.epoch for claim in claims if is_newest(claim)]
     assert remaining == [max(epochs, key=lambda each: (each.number, each.driver))]
 
 

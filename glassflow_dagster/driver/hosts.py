@@ -1,0 +1,185 @@
+"""Streams on whatever host their drivers run: this host's files first, then what the drivers report to ClickHouse.
+
+A driver on another host is neither started nor killed from here. It is seen (its heartbeat in `glassflow_drivers`), it
+is asked to stop (`glassflow_stop_requests`), and a driver that is started here takes over from it: ClickHouse's epochs
+stop the older one.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from clickhouse_connect.driver.client import Client
+from pydantic import ValidationError
+
+from glassflow_dagster.bookkeeping.drivers import DriverReport, newest_report
+from glassflow_dagster.bookkeeping.stop_requests import request_stop, stop_requester
+from glassflow_dagster.clickhouse.client import address, connect
+from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver import process
+from glassflow_dagster.driver.heartbeat import STALE_AFTER, DriverState, Heartbeat, is_alive
+from glassflow_dagster.driver.process import STOP_TIMEOUT, UP, Action, Deployment, Ending, StreamState, StreamStatus
+from glassflow_dagster.errors import GlassflowError
+
+_POLL = 1.0  # seconds
+# A server that does not answer is not asked again for so long: a sensor looks at many pipelines one after the other.
+_AWAY_SECONDS = 30.0
+# A server's address -> when it may be asked again (clock of `time.monotonic`).
+_ask_again: dict[str, float] = {}
+
+
+def status(state: Path, config: PipelineConfig) -> StreamStatus:
+    """Return a stream's status: of this host's driver if it runs, else of the newest driver that ClickHouse knows.
+
+    state: the folder of all pipelines' state on this host. Where ClickHouse does not answer, the status is that of this
+    host, whose message says so. Raises `GlassflowError` where this host's files cannot be read.
+    """
+    here = process.status(state, config.pipeline_id)
+    if here.heartbeat and is_alive(here.heartbeat):
+        return here
+    where = address(config.sink.connection_params)
+    if time.monotonic() < _ask_again.get(where, 0.0):
+        return _without_others(here, "ClickHouse did not answer a moment ago")
+    try:
+        with _client(config) as client:
+            return _newest(client, config, here)
+    except ClickHouseUnreachable:
+        _ask_again[where] = time.monotonic() + _AWAY_SECONDS
+        return _without_others(here, "ClickHouse does not answer")
+    except GlassflowError as error:
+        return _without_others(here, str(error))
+
+
+def stop(state: Path, config: PipelineConfig, timeout: float = STOP_TIMEOUT) -> Ending:
+    """Stop a stream's driver after its batch, wherever it runs; the stream is not wanted any more.
+
+    A driver of this host is killed after `timeout` seconds. Raises `GlassflowError` when one of another host has not
+    ended by then, and for a stream that has never run here while ClickHouse does not answer.
+    """
+    ending = process.stop(state, config.pipeline_id, timeout)
+    if ending is not Ending.NOT_RUNNING:
+        return ending
+    here = process.status(state, config.pipeline_id)
+    try:
+        with _client(config) as client:
+            there = _newest(client, config, here)
+            return _stop_there(client, config, there, timeout) if _may_run(there) else Ending.NOT_RUNNING
+    except ClickHouseUnreachable as error:
+        if here.heartbeat:
+            return Ending.NOT_RUNNING
+        raise GlassflowError(
+            f"{config.pipeline_id}: has never run here, and whether it runs on another host is not known: {error}"
+        ) from None
+
+
+def ensure_running(deployment: Deployment, report: Callable[[str], None]) -> tuple[StreamStatus, Action]:
+    """Make sure that a healthy driver runs the current definition, here or on another host; see `process`.
+
+    A healthy driver of another host with this definition is left alone. Otherwise one is started here, which takes
+    over.
+    """
+    there = status(deployment.state, deployment.config)
+    if there.host and there.heartbeat and there.state in UP:
+        if there.heartbeat.fingerprint == deployment.config.fingerprint:
+            return there, Action.HEALTH_CHECKED
+        report(f"{there.pipeline_id}: runs with another definition on host {there.host}; this host takes it over")
+    return process.ensure_running(deployment, report)
+
+
+def _without_others(here: StreamStatus, reason: str) -> StreamStatus:
+    """Return this host's status with a message that drivers of other hosts may exist."""
+    return replace(here, message=f"{here.message}; drivers on other hosts are not known: {reason}")
+
+
+def _newest(client: Client, config: PipelineConfig, here: StreamStatus) -> StreamStatus:
+    """Return the status of the newest driver that ClickHouse knows, or of this host's if that is the newest.
+
+    Raises what `newest_report` raises.
+    """
+    database = config.sink.connection_params.database
+    report = newest_report(client, database, config.pipeline_id)
+    if report is None:
+        return here
+    try:
+        beat = Heartbeat.model_validate_json(report.heartbeat)
+    except ValidationError:
+        text = f"its driver on host {report.host} is of another version, whose heartbeat cannot be read"
+        return replace(here, message=text)
+    own = here.heartbeat
+    # A driver of this host that has never had an epoch may still be newer than the one that ClickHouse knows.
+    is_own = own is not None and (own.pid, own.process_started) == (beat.pid, beat.process_started)
+    if is_own or (own is not None and own.updated_at > beat.updated_at and here.state is StreamState.FAILED):
+        return here
+    requested = stop_requester(client, database, config.pipeline_id, report.epoch) is not None
+    state, message = _state_of(report, beat)
+    return StreamStatus(
+        config.pipeline_id,
+        state,
+        message,
+        beat,
+        Path(report.folder),
+        wanted=report.wanted and not requested,
+        host=report.host,
+    )
+
+
+def _state_of(report: DriverReport, beat: Heartbeat) -> tuple[StreamState, str]:
+    """Return the state of a driver on another host, and a message for people."""
+    where = f"on host {report.host}"
+    if beat.state is DriverState.STOPPED:
+        return StreamState.STOPPED, beat.message or f"stopped normally {where}"
+    if beat.state is DriverState.FAILED:
+        return StreamState.FAILED, f"{where}: {beat.message or 'the driver failed without an error message'}"
+    if report.age > STALE_AFTER:
+        return StreamState.STALE, (
+            f"no heartbeat for {report.age:.0f} s (more than {STALE_AFTER:.0f} s) from the driver {where}; if that "
+            "host is lost, start the pipeline on another one, which takes it over"
+        )
+    return StreamState(beat.state.value), f"{where}: {beat.message}" if beat.message else where
+
+
+def _may_run(there: StreamStatus) -> bool:
+    """Return whether this is the driver of another host, and may still run."""
+    return bool(there.host) and (there.state in UP or there.state in {StreamState.STALLED, StreamState.STALE})
+
+
+def _stop_there(client: Client, config: PipelineConfig, there: StreamStatus, timeout: float) -> Ending:
+    """Ask a driver on another host to stop, and wait for its last heartbeat.
+
+    Raises `GlassflowError` when it has not come after `timeout` seconds.
+    """
+    database = config.sink.connection_params.database
+    report = newest_report(client, database, config.pipeline_id)
+    assert report
+    request_stop(client, database, config.pipeline_id, report.epoch)
+    deadline = time.monotonic() + timeout
+    while True:
+        current = newest_report(client, database, config.pipeline_id)
+        assert current
+        beat = Heartbeat.model_validate_json(current.heartbeat)
+        if current.epoch > report.epoch:
+            raise GlassflowError(
+                f"{config.pipeline_id}: was started again meanwhile, on host {current.host}; stop it again"
+            )
+        if beat.state in {DriverState.STOPPED, DriverState.FAILED}:
+            return Ending.STOPPED
+        if time.monotonic() > deadline:
+            raise GlassflowError(
+                f"{config.pipeline_id}: the driver on host {there.host} (pid {beat.pid} there) has not stopped within "
+                f"{timeout:.0f} s; its last heartbeat is {current.age:.0f} s old. It stops as soon as it reads the "
+                "request, and does not start again; if that host is lost, nothing is left to do"
+            )
+        time.sleep(_POLL)
+
+
+@contextmanager
+def _client(config: PipelineConfig) -> Iterator[Client]:
+    """Open a client of the pipeline's ClickHouse for the block; raises what `connect` raises."""
+    client = connect(config.sink.connection_params)
+    try:
+        yield client
+    finally:
+        client.close()

@@ -1,0 +1,105 @@
+"""A driver on another host is seen, stopped and replaced from here. The hosts share ClickHouse, Kafka and the store.
+
+Another host is another state folder, whose files nobody here reads.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.driver import hosts, process
+from glassflow_dagster.driver.lock import end_remains
+from glassflow_dagster.driver.process import Action, Deployment, StreamState
+from glassflow_dagster.orchestration.control import Mode, control, ensure_if_wanted
+from glassflow_dagster.runners.local import LocalRunner
+from tests.e2e.support import Finished, Pipeline, invoke, kill, rows, start, state
+from tests.object_store import ObjectStoreServer
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def elsewhere(pipeline: Pipeline, object_store: ObjectStoreServer) -> Iterator[Pipeline]:
+    """Return a pipeline that runs on another host, with its checkpoint in the store, and has read an event."""
+    pipeline.more["state"] = object_store.definition()
+    pipeline.write().create_topic()
+    pipeline.send([{"id": "a", "n": 1}])
+    start(pipeline)
+    wait_until(lambda: rows(pipeline) == 1, "the row has arrived")
+    yield pipeline
+    invoke("stop", pipeline.name, "--state", str(pipeline.state), "--pipelines", str(pipeline.file.parent))
+
+
+def command(pipeline: Pipeline, name: str, here: Path, *options: str) -> Finished:
+    return invoke(name, pipeline.name, "--state", str(here), "--pipelines", str(pipeline.file.parent), *options)
+
+
+def test_a_driver_on_another_host_is_seen_and_stopped(elsewhere: Pipeline, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    wait_until(lambda: hosts.status(here, load_pipeline(elsewhere.file)).state is StreamState.RUNNING, "it is seen")
+    shown = command(elsewhere, "status", here)
+    assert shown.out.startswith(f"{elsewhere.name}: RUNNING - on host ")
+    assert f"driver.log on host {hosts.status(here, load_pipeline(elsewhere.file)).host}" in shown.out
+    assert not here.exists()
+
+    started = command(elsewhere, "start", here)
+    assert started.code == 0, started.err
+    assert "health checked, running" in started.out
+
+    stopped = command(elsewhere, "stop", here)
+    assert (stopped.code, stopped.out) == (0, f"{elsewhere.name}: stopped\n"), stopped.err
+    wait_until(lambda: state(elsewhere) == "STOPPED", "the driver has ended")
+    # Nothing on its host takes that for a failure.
+    assert not process.status(elsewhere.state, elsewhere.name).wanted
+    assert not hosts.status(here, load_pipeline(elsewhere.file)).wanted
+    assert command(elsewhere, "status", here).out.startswith(f"{elsewhere.name}: STOPPED - stopped normally on host ")
+    assert command(elsewhere, "stop", here).out == f"{elsewhere.name}: not running\n"
+
+
+@pytest.mark.long
+def test_dagster_on_another_host_takes_over_once_the_host_is_lost(
+    elsewhere: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, runner = load_pipeline(elsewhere.file), LocalRunner(tmp_path / "here")
+    wait_until(lambda: runner.status(config).state is StreamState.RUNNING, "it is seen")
+    assert control(Mode.ENSURE, config, runner, print)[1] == Action.HEALTH_CHECKED.value
+    # An automatic run leaves it alone also where the definition differs; both hosts would alternate.
+    edited = config.model_copy(update={"checks": config.checks.model_copy(update={"every": "1 * * * *"})})
+    assert not isinstance(ensure_if_wanted(edited, runner, print), tuple)
+
+    kill(elsewhere)
+    end_remains(elsewhere.state / elsewhere.name)
+    monkeypatch.setattr(hosts, "STALE_AFTER", 0.0)
+    assert runner.status(config).state is StreamState.STALE
+    assert runner.status(config).wanted
+    elsewhere.send([{"id": "a", "n": 2}, {"id": "b", "n": 3}])
+    try:
+        taken = ensure_if_wanted(config, runner, print)
+        assert isinstance(taken, tuple)
+        wait_until(lambda: rows(elsewhere) == 2, "it goes on here")
+        assert runner.status(config).host == ""
+    finally:
+        process.stop(runner.state, elsewhere.name)
+
+
+@pytest.mark.long
+def test_a_driver_without_work_notices_that_another_host_has_taken_over(elsewhere: Pipeline, tmp_path: Path) -> None:
+    config, here = load_pipeline(elsewhere.file), tmp_path / "here"
+    process.launch(Deployment(config, here))
+    try:
+        wait_until(lambda: state(elsewhere) == "FAILED", "the older driver has ended, though no record came")
+        assert "another driver" in process.status(elsewhere.state, elsewhere.name).message
+        assert not process.status(elsewhere.state, elsewhere.name).wanted
+    finally:
+        process.stop(here, elsewhere.name)
+
+
+def test_without_clickhouse_the_status_says_what_is_not_known(pipeline: Pipeline, tmp_path: Path) -> None:
+    away = replace(pipeline, clickhouse_port=1).write()
+    found = hosts.status(tmp_path, load_pipeline(away.file))
+    assert found.state is StreamState.STOPPED
+    assert found.message == "never started here; drivers on other hosts are not known: ClickHouse does not answer"
+    again = hosts.status(tmp_path, load_pipeline(away.file))
+    assert again.message.endswith("ClickHouse did not answer a moment ago")
