@@ -33,9 +33,9 @@ dev: setup ## the embedded stack with Dagster on http://127.0.0.1:3000; Ctrl-C s
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: setup
-	$(BIN)/python -m pytest $(PARALLEL) --long 4
+	$(BIN)/python -m pytest $(PARALLEL) --long 6
 
-test-long: setup ## runs all long tests; `make test` draws a quarter of them
+test-long: setup ## runs all long tests; `make test` draws a sixth of them
 	$(BIN)/python -m pytest $(PARALLEL) -m long
 
 test-fast: setup

@@ -25,6 +25,7 @@ T = TypeVar("T")
 _WRITER = "glassflow-writer"
 
 _NO_BUCKET, _NO_OBJECT = "NoSuchBucket", "NoSuchKey"
+_WRONG_CLOCK = "RequestTimeTooSkewed"
 # In the text of an error: what a server has answered, and what begins its internal details.
 _S3_CODE = re.compile(r"<Code>(\w+)</Code>")
 _HTTP_STATUS = re.compile(r"status code: (\d{3}[\w ]*)")
@@ -207,6 +208,11 @@ class ObjectStorage:
             return (
                 f"{path}: bucket {self._state.bucket} does not exist on {self._server}; create it, or correct the URL "
                 "of the state"
+            )
+        if code == _WRONG_CLOCK:
+            return (
+                f"{path}: {self._server} refuses requests of this host ({code}), whose clock differs from its own by "
+                "more than 15 minutes; set the clock, best with NTP"
             )
         if (status := _HTTP_STATUS.search(str(error))) and status[1].startswith(("401", "403")):
             return (
