@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev docs screenshots test test-fast test-oldest test-definitions test-registry lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-long test-variants faults alerts soak
+.PHONY: setup demo dev docs screenshots test test-fast test-oldest test-definitions test-registry lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-long test-variants faults alerts soak two-drivers
 
 setup: $(READY)
 
@@ -77,6 +77,9 @@ soak: setup ## eight minutes at 5,000 events a second, with a fault every 20 to 
 
 test-checkpoints: setup ## damages every kind of state file of a checkpoint; `make test` damages one
 	GLASSFLOW_TEST_CHECKPOINTS=all $(BIN)/python -m pytest tests/e2e/test_checkpoints.py
+
+two-drivers: setup ## two drivers on two hosts (network namespaces, as root) under faults: a hundred seeds, 40 minutes
+	$(BIN)/python -m tests.cluster.two_drivers
 
 # Not --quiet, which hides the warnings that --strict counts.
 docs: setup ## generates docs/reference/ from the code, and builds all pages into build/docs; a broken link fails
