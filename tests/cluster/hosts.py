@@ -1,0 +1,157 @@
+"""Hosts of their own on this machine: network namespaces with an address, a name and a disk each.
+
+They share nothing but a network. Its first address is this machine's own, where Kafka, ClickHouse, the object store and
+the launcher are. Programs (Python, this package, the cache of the jars) have the same paths on all of them, as on hosts
+that were made from one image.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from tests.waiting import wait_until
+
+# Networks of processes that run at the same time, such as those of pytest-xdist, must not be the same.
+_NETWORKS = 200
+_numbers = count(os.getpid())
+_PREFIX_BITS = 24
+
+# Runs a command with a name, an own file of names, and an empty disk at a path that the others have, too.
+_IN_HOST = """
+name=$1 disk=$2 hosts=$3; shift 3
+hostname "$name"
+mount -t tmpfs tmpfs "$disk"
+mount --bind "$hosts" /etc/hosts
+exec "$@"
+"""
+
+
+def missing() -> str:
+    """Return why this machine can have no such hosts; empty where it can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    absent = [tool for tool in ("ip", "nsenter", "unshare", "mount") if shutil.which(tool) is None]
+    if absent:
+        return f"not installed: {', '.join(absent)}"
+    name = f"gf{os.getpid()}try"
+    tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        return f"network namespaces are not allowed: {tried.stderr.strip()}"
+    subprocess.run(["ip", "netns", "delete", name], check=True)
+    return ""
+
+
+@dataclass
+class Host:
+    """A host of the network. disk: the path of its disk, which only its own processes see."""
+
+    name: str
+    namespace: str
+    address: str
+    disk: Path
+    hosts_file: Path
+    started: list["subprocess.Popen[bytes]"] = field(default_factory=list)
+
+    def start(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> "subprocess.Popen[bytes]":
+        """Start a process of this host, with an empty disk that only it and its children see, for as long as they run.
+
+        log: for its output, on this machine's disk.
+        """
+        prefix = ["nsenter", f"--net=/run/netns/{self.namespace}"]
+        prefix += ["unshare", "--mount", "--uts", "--propagation", "private", "bash", "-ec", _IN_HOST, "host"]
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [*prefix, self.name, str(self.disk), str(self.hosts_file), *command],
+                env={**os.environ, "SPARK_LOCAL_IP": self.address, "SPARK_LOCAL_DIRS": str(self.disk), **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self.started.append(process)
+        return process
+
+    def processes(self) -> dict[int, str]:
+        """Return the command lines of this host's processes by their ids."""
+        listed = subprocess.run(["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=True)
+        found: dict[int, str] = {}
+        for pid in map(int, listed.stdout.split()):
+            try:
+                found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+        return found
+
+    def lose(self) -> None:
+        """End all processes of this host at once, and its disk with them."""
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        for process in self.started:
+            process.wait()
+        wait_until(lambda: not self.processes(), f"all processes of {self.name} have ended")
+
+    def cut(self, *, off: bool) -> None:
+        """Cut this host off from the network, or connect it again."""
+        _ip("link", "set", f"v{self.namespace}", "down" if off else "up")
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network of hosts. address: that of this machine in it."""
+
+    address: str
+    hosts: Mapping[str, Host]
+
+    def __getitem__(self, name: str) -> Host:
+        return self.hosts[name]
+
+
+@contextmanager
+def running_network(folder: Path, names: Sequence[str]) -> Iterator[Network]:
+    """Make a network of this machine and of hosts with these names, while the block runs; afterwards all have ended."""
+    # The kernel removes the parts of one that has just ended in the background.
+    number = next(_numbers) % _NETWORKS
+    bridge, subnet = f"gf{number}", f"10.99.{number}"
+    disk = folder / "disk"
+    disk.mkdir(parents=True)
+    addresses = {name: f"{subnet}.{index}" for index, name in enumerate(names, 10)}
+    hosts_file = folder / "hosts"
+    known = {"localhost": "127.0.0.1", **addresses}
+    hosts_file.write_text("".join(f"{address} {name}\n" for name, address in known.items()))
+    with ExitStack() as stack:
+        _ip("link", "add", bridge, "type", "bridge")
+        stack.callback(_ip, "link", "delete", bridge)
+        _ip("address", "add", f"{subnet}.1/{_PREFIX_BITS}", "dev", bridge)
+        _ip("link", "set", bridge, "up")
+        hosts: dict[str, Host] = {}
+        for index, (name, address) in enumerate(addresses.items()):
+            namespace = f"{bridge}h{index}"
+            _connect(stack, namespace, bridge, address)
+            hosts[name] = Host(name, namespace, address, disk, hosts_file)
+            stack.callback(hosts[name].lose)
+        yield Network(f"{subnet}.1", hosts)
+
+
+def _connect(stack: ExitStack, namespace: str, bridge: str, address: str) -> None:
+    """Make a namespace with an address of its own on the bridge; the stack removes it."""
+    _ip("netns", "add", namespace)
+    stack.callback(_ip, "netns", "delete", namespace)
+    outer, inner = f"v{namespace}", f"e{namespace}"
+    _ip("link", "add", outer, "type", "veth", "peer", "name", inner, "netns", namespace)
+    _ip("link", "set", outer, "master", bridge, "up")
+    _ip("-n", namespace, "address", "add", f"{address}/{_PREFIX_BITS}", "dev", inner)
+    _ip("-n", namespace, "link", "set", inner, "up")
+    _ip("-n", namespace, "link", "set", "lo", "up")
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
