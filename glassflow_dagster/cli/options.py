@@ -15,6 +15,7 @@ from glassflow_dagster.driver.log import LOG_FORMAT, LogFormat
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.given_schema import GivenSchema
 from glassflow_dagster.inference.servers import broker_addresses
+from glassflow_dagster.runners.settings import RUNNER, RUNNER_OPTIONS, TYPES, settings_of_options
 
 DEFAULT_DATA = Path(".glassflow")
 DEFAULT_STATE = DEFAULT_DATA / "state"
@@ -82,6 +83,30 @@ pool_option = click.option(
     metavar="NAME",
     help="Share the Spark JVM of this pool with other pipelines; in place of the definition's.",
 )
+
+
+def runner_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a command: add the options of the runner, which it gets as `runner`, its settings."""
+
+    @click.option(
+        "--runner", "name", type=click.Choice(TYPES), default=TYPES[0], show_default=True, envvar=RUNNER,
+        help="What runs the driver.",
+    )  # fmt: skip
+    @click.option(
+        "--runner-option", "pairs", multiple=True, metavar="KEY=VALUE", envvar=RUNNER_OPTIONS,
+        help="Setting of the runner, such as master=spark://HOST:7077; repeatable.",
+    )  # fmt: skip
+    @wraps(command)
+    def run(*args: Any, name: str, pairs: tuple[str, ...], **kwargs: Any) -> Any:
+        try:
+            settings = settings_of_options(name, pairs)
+        except GlassflowError as error:
+            raise click.UsageError(str(error)) from None
+        return command(*args, runner=settings, **kwargs)
+
+    return run
+
+
 create_table_option = click.option("--create-table", is_flag=True, help="Create the target table when it is missing.")
 
 

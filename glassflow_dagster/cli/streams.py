@@ -2,6 +2,7 @@
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from glassflow_dagster.cli.options import (
     pipelines_option,
     pool_option,
     report,
+    runner_options,
     settings_of,
     state_option,
     timeout_option,
@@ -27,12 +29,15 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver import process
 from glassflow_dagster.driver.heartbeat import is_alive, pipelines_in
 from glassflow_dagster.driver.log import DriverLog, LogFormat
-from glassflow_dagster.driver.process import LAUNCH_TIMEOUT, STOP_TIMEOUT, Deployment, StreamStatus, take_over
+from glassflow_dagster.driver.process import LAUNCH_TIMEOUT, STOP_TIMEOUT, StreamState, StreamStatus, take_over
 from glassflow_dagster.driver.python_output import python_output
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runners.runner import LOG_LINES, DriverOptions
+from glassflow_dagster.runners.settings import RunnerSettings
 
 if TYPE_CHECKING:
     from glassflow_dagster.driver.options import AcceptLoss, Rebuild, RunOptions
+    from glassflow_dagster.runners.remote import RemoteRunner
     from glassflow_dagster.streaming.delivery.totals import Totals
 
 # Fields of the JSON object in the last line of a run, for scripts.
@@ -128,6 +133,7 @@ def run(
 @take_over_option
 @pool_option
 @log_format_option
+@runner_options
 @exit_on_error
 def start(
     pipeline: str,
@@ -138,17 +144,18 @@ def start(
     taking_over: bool,
     pool: str | None,
     log_format: LogFormat | None,
+    runner: RunnerSettings,
 ) -> None:
     """Start a pipeline in the background unless it is running."""
     config = find_definition(pipeline, pipelines)
     report_rewriting(config, report)
-    deployment = Deployment(config, state, create_table=create_table, timeout=timeout, log_format=log_format, pool=pool)
+    how = DriverOptions(state, create_table=create_table, timeout=timeout, log_format=log_format, pool=pool)
     if taking_over:
         # It ends the driver that runs here, if there is one.
         take_over(state, config.pipeline_id, report)
-    stream, action = _import_hosts().ensure_running(deployment, report)
+    stream, action = _import_runners().build_runner(runner, how).ensure_running(config, report)
     click.echo(
-        f"{config.pipeline_id}: {action.value.replace('_', ' ')}, {stream.state.value.lower()}; log: {stream.log}"
+        f"{config.pipeline_id}: {action.value.replace('_', ' ')}, {stream.state.value.lower()}; log: {stream.log_shown}"
     )
 
 
@@ -163,6 +170,10 @@ def start(
 @exit_on_error
 def stop(pipeline: str, state: Path, pipelines: Path, timeout: float) -> None:
     """Stop a pipeline after its current batch, on whatever host it runs."""
+    if remote := _import_runners().remote_runner_of(state, pipeline):
+        ending = remote.stop_pipeline(pipeline, timeout)
+        click.echo(f"{pipeline}: {ending.value.replace('_', ' ')}")
+        return
     ending = process.stop(state, pipeline, timeout)
     if ending is process.Ending.NOT_RUNNING:
         config = _definition_of(pipeline, pipelines)
@@ -178,6 +189,25 @@ def stop(pipeline: str, state: Path, pipelines: Path, timeout: float) -> None:
 
 
 @click.command()
+@click.argument("pipeline")
+@state_option
+@click.option(
+    "--lines", type=click.IntRange(min=1), default=LOG_LINES, show_default=True, help="How many, from the end."
+)
+@exit_on_error
+def logs(pipeline: str, state: Path, lines: int) -> None:
+    """Print the last lines of the driver that was started from here, on whatever host it runs."""
+    remote = _import_runners().remote_runner_of(state, pipeline)
+    if remote is None and process.status(state, pipeline).heartbeat is None:
+        raise GlassflowError(
+            f"{state}: pipeline {pipeline!r} has never run with this state folder; name its folder with --state DIR"
+        )
+    text = remote.log_of(pipeline, lines) if remote else process.read_log(state, pipeline, lines)
+    if text:
+        click.echo(text)
+
+
+@click.command()
 @click.argument("pipeline", required=False)
 @state_option
 @pipelines_option
@@ -188,7 +218,7 @@ def status(pipeline: str | None, state: Path, pipelines: Path, as_json: bool, wa
     """Show the pipelines' state, lag, rates, last batch, and totals since the driver started."""
     names = [pipeline] if pipeline else _known_pipelines(state, pipelines)
     streams = {name: _status_of(name, state, pipelines) for name in names}
-    if pipeline and streams[pipeline].heartbeat is None:
+    if pipeline and streams[pipeline].heartbeat is None and not streams[pipeline].log_place:
         find_definition(pipeline, pipelines)  # raises for an unknown name
     if watching:
         if as_json:
@@ -224,7 +254,19 @@ def _status_of(pipeline: str, state: Path, pipelines: Path) -> StreamStatus:
     if here.heartbeat and is_alive(here.heartbeat):
         return here
     config = _definition_of(pipeline, pipelines)
+    if remote := _import_runners().remote_runner_of(state, pipeline):
+        return _status_elsewhere(remote, pipeline, config, here)
     return _import_hosts().status(state, config) if config else here
+
+
+def _status_elsewhere(
+    remote: "RemoteRunner", pipeline: str, config: PipelineConfig | None, here: StreamStatus
+) -> StreamStatus:
+    """Return the status of a driver that another system runs; STALE where that does not answer."""
+    try:
+        return remote.status(config) if config else remote.status_of(pipeline)
+    except GlassflowError as error:
+        return replace(here, state=StreamState.STALE, message=str(error), log_place="not known")
 
 
 def _definition_of(pipeline: str, pipelines: Path) -> PipelineConfig | None:
@@ -245,6 +287,13 @@ def _watch(state: Path, pipelines: Path, names: list[str]) -> None:
     if not console.is_terminal:
         raise click.UsageError("--watch needs a terminal; use --json in a script")
     watch(lambda: {name: _status_of(name, state, pipelines) for name in names}, console)
+
+
+def _import_runners() -> ModuleType:
+    """Return the module that chooses the runner; it needs ClickHouse's client, too."""
+    from glassflow_dagster.runners import choose
+
+    return choose
 
 
 def _import_hosts() -> ModuleType:
@@ -288,8 +337,8 @@ def _status_json(stream: StreamStatus) -> dict[str, Any]:
         **heartbeat,
         "state": stream.state.value,
         "message": stream.message,
-        "host": stream.host or socket.gethostname(),
-        "log": str(stream.log),
+        "host": stream.host or ("" if stream.log_place else socket.gethostname()),
+        "log": stream.log_shown,
     }
 
 
@@ -317,5 +366,6 @@ def _status_lines(name: str, stream: StreamStatus) -> list[str]:
             lines.append(
                 f"  matched {totals.matched:,}, unmatched {totals.unmatched:,}, waiting {totals.waiting:,}{size}"
             )
-        lines.append(f"  log: {stream.log}" + (f" on host {stream.host}" if stream.host else ""))
+    if stream.heartbeat or stream.log_place:
+        lines.append(f"  log: {stream.log_shown}" + (f" on host {stream.host}" if stream.host else ""))
     return lines

@@ -18,14 +18,31 @@ from glassflow_dagster.orchestration.alerts.webhook import EnvironmentWebhook, W
 from glassflow_dagster.orchestration.automation import schedule_problem
 from glassflow_dagster.orchestration.checks import ALL_CHECKS
 from glassflow_dagster.orchestration.options import Automation, CheckOptions, OpOptions
+from glassflow_dagster.runners.settings import (
+    KubernetesSettings,
+    RunnerSettings,
+    SparkSubmitSettings,
+    settings_of_attributes,
+)
+
+
+def _option(name: str) -> dg.Resolver:
+    """Return the resolver of an option of a runner, with the description that the runner gives it."""
+    description = f"spark-submit: {SparkSubmitSettings.model_fields[name].description}"
+    return text(description)
 
 
 class Runner(dg.Resolvable, dg.Model):
     """Where the streams run, and how they are started."""
 
-    type: Annotated[Literal["local"], dg.Resolver.default(description="local: detached processes of this host")] = (
-        "local"
-    )
+    type: Annotated[
+        Literal["local", "spark-submit", "kubernetes"] | None,
+        dg.Resolver.default(
+            description="local: detached processes of this host; spark-submit: executors on a standalone or YARN "
+            "cluster, and the driver there or on this host; kubernetes: pods, by an operator; if omitted: "
+            "GLASSFLOW_RUNNER with GLASSFLOW_RUNNER_OPTIONS, else local"
+        ),
+    ] = None
     state: Annotated[
         str | None,
         text(
@@ -47,6 +64,28 @@ class Runner(dg.Resolvable, dg.Model):
             "GLASSFLOW_LOG_FORMAT, else text"
         ),
     ] = None
+
+    master: Annotated[str | None, _option("master")] = None
+    deploy_mode: Annotated[Literal["client", "cluster"] | None, _option("deploy_mode")] = None
+    python: Annotated[str | None, _option("python")] = None
+    archive: Annotated[str | None, _option("archive")] = None
+    address: Annotated[str | None, _option("address")] = None
+    rest_url: Annotated[str | None, _option("rest_url")] = None
+    web_url: Annotated[str | None, _option("web_url")] = None
+    kubernetes: Annotated[
+        Mapping[str, Any],
+        texts_within(
+            "options of the type kubernetes: "
+            + ", ".join(name for name in KubernetesSettings.model_fields if name != "type"),
+            [{"namespace": "streams", "image": "registry.example.com/glassflow-dagster:0.2.0"}],
+        ),
+    ] = {}
+
+    def chosen(self) -> RunnerSettings:
+        """Return the runner's own settings; raises `GlassflowError` for one that its type does not have."""
+        given = {name: getattr(self, name) for name in SparkSubmitSettings.model_fields if name != "type"}
+        options = {**{name: value for name, value in given.items() if value is not None}, **self.kubernetes}
+        return settings_of_attributes(self.type, options, "attributes.runner")
 
     def settings(self) -> dict[str, str]:
         """Return the Spark settings as text; raises `GlassflowError` for one that may not be set."""

@@ -38,7 +38,8 @@ from glassflow_dagster.orchestration.pipelines import (
     build_folder_definitions,
     build_pipeline_definitions,
 )
-from glassflow_dagster.runners.local import LocalRunner
+from glassflow_dagster.runners.choose import build_runner
+from glassflow_dagster.runners.runner import DriverOptions
 
 # What a template of `translation` can refer to, besides `spec`.
 _TRANSLATION = TranslationFnResolver[Node](template_vars_for_translation_fn=lambda node: {"node": node})
@@ -137,13 +138,16 @@ class PipelineFolder(dg.Component, dg.Model, dg.Resolvable):
             state = None
         orchestration = Orchestration(
             name=identifier(self.name) if self.name else _name_of(here, context),
-            runner=LocalRunner(
-                state=(here / state).absolute() if state else state_folder({**os.environ, **environment}),
-                create_table=self.runner.create_table,
-                timeout=self.runner.timeout,
-                spark_config=self.runner.settings(),
-                environment=environment,
-                log_format=LogFormat(self.runner.log_format) if self.runner.log_format else None,
+            runner=build_runner(
+                self.runner.chosen(),
+                DriverOptions(
+                    state=(here / state).absolute() if state else state_folder({**os.environ, **environment}),
+                    create_table=self.runner.create_table,
+                    timeout=self.runner.timeout,
+                    spark_config=self.runner.settings(),
+                    environment=environment,
+                    log_format=LogFormat(self.runner.log_format) if self.runner.log_format else None,
+                ),
             ),
             options=self._options(),
             automation=self.automation.options(),

@@ -123,6 +123,16 @@ def log_of(report: Callable[[str], None]) -> DriverLog:
     return report if isinstance(report, DriverLog) else DriverLog(report)
 
 
+def message_in(line: str) -> str:
+    """Return the message of a driver's line in either format, without its time."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        # A date and a time of day.
+        return line.split(" ", 2)[-1]
+    return str(entry.get("message", "")) if isinstance(entry, dict) else line
+
+
 def failure_in(line: str) -> str:
     """Return the reason of a driver's end from its last line, in either format; '' where the line has none."""
     try:

@@ -74,7 +74,7 @@ def rotate_if_full(file: Path) -> None:
         file.replace(_older(file, 1))
 
 
-def tail(file: Path, since: os.stat_result | None = None) -> str:
+def tail(file: Path, since: os.stat_result | None = None, lines: int = _TAIL_LINES) -> str:
     """Return the last lines of a log. since: the log's `fstat` at an earlier time; no line from before is returned."""
     start = since.st_size if since else 0
     if since is None or _is(file, since):
@@ -82,7 +82,7 @@ def tail(file: Path, since: os.stat_result | None = None) -> str:
     else:
         # It was rotated since then.
         text = _read_end(_older(file, 1), start) + _read_end(file, 0)
-    return "\n".join(text.splitlines()[-_TAIL_LINES:])
+    return "\n".join(text.splitlines()[-lines:])
 
 
 def write_to_stderr(line: str) -> None:

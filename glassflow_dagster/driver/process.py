@@ -90,7 +90,7 @@ class StreamStatus:
     """The status of a stream: its state, a message for people, and the driver's last heartbeat.
 
     wanted: whether the stream is meant to run, so that a driver that has ended is started again. host: where its driver
-    runs, if that is another host; folder is there, too.
+    runs, if that is another host; folder is there, too. log_place: where its log is, if that is no file of a host.
     """
 
     pipeline_id: str
@@ -100,11 +100,17 @@ class StreamStatus:
     folder: Path
     wanted: bool
     host: str = ""
+    log_place: str = ""
 
     @property
     def log(self) -> Path:
-        """The file that the driver's output goes to."""
+        """The file that the output of a driver on this host goes to."""
         return self.folder / "driver.log"
+
+    @property
+    def log_shown(self) -> str:
+        """Where the driver's log is, for people."""
+        return self.log_place or str(self.log)
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,7 @@ class Deployment:
     state: the folder of all pipelines' state. timeout: the seconds that a launch may take. spark_config: settings of
     the driver's Spark session. environment: variables of the driver besides those of this process. log_format: of the
     driver's messages; None for what the environment says. pool: in place of the definition's; None for that.
+    properties_file: further Spark settings, which may be secrets; None for none.
     """
 
     config: PipelineConfig
@@ -124,6 +131,7 @@ class Deployment:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     log_format: LogFormat | None = None
     pool: str | None = None
+    properties_file: Path | None = None
 
     @property
     def command(self) -> list[str]:
@@ -134,6 +142,7 @@ class Deployment:
         command += ["--create-table"] if self.create_table else []
         command += ["--log-format", self.log_format.value] if self.log_format else []
         command += ["--pool", self.pool] if self.pool else []
+        command += ["--properties-file", str(self.properties_file)] if self.properties_file else []
         for key, value in self.spark_config.items():
             command += ["--conf", f"{key}={value}"]
         return command
@@ -149,14 +158,16 @@ class LaunchFailed(GlassflowError):
     """A driver did not start: its own reason, and the end of its log (`tail`) for callers that can show several lines.
 
     A driver that ends before its first heartbeat (another one holds the lock, the definition cannot be read) has
-    written the reason to the last line of its log only.
+    written the reason to its log only.
     """
 
-    def __init__(self, pipeline_id: str, reason: str, log: Path, tail: str) -> None:
+    def __init__(self, pipeline_id: str, reason: str, log: Path | str, tail: str) -> None:
         self.log = log
         self.tail = tail
         last_line = tail.rpartition("\n")[2]
-        why = reason or failure_in(last_line) or last_line or "the driver ended without an error message"
+        # Not only in the last line: another driver, which runs, may write to the same log.
+        failures = [failure for line in tail.splitlines() if (failure := failure_in(line))]
+        why = reason or (failures or [last_line])[-1] or "the driver ended without an error message"
         super().__init__(f"{pipeline_id}: the stream did not start: {why}; its log is {log}")
 
 
@@ -223,6 +234,19 @@ def stop(state: Path, pipeline_id: str, timeout: float = STOP_TIMEOUT) -> Ending
     current = status(state, pipeline_id)
     unwant(current.folder)
     return _halt(current, timeout)
+
+
+def kill(state: Path, pipeline_id: str) -> Ending:
+    """End a driver at once, with all processes that it has started; the next start repeats its batch.
+
+    Whether the stream is wanted does not change.
+    """
+    return _halt(status(state, pipeline_id), 0.0)
+
+
+def read_log(state: Path, pipeline_id: str, lines: int) -> str:
+    """Return the last lines of a driver's log; empty where there is none."""
+    return tail(status(state, pipeline_id).log, lines=lines)
 
 
 def restart(deployment: Deployment, report: Callable[[str], None] = lambda _: None) -> StreamStatus:

@@ -26,6 +26,7 @@ from glassflow_dagster.driver.state_folder import prepare_folder
 from glassflow_dagster.driver.wanted import unwant
 from glassflow_dagster.errors import Fenced, GlassflowError
 from glassflow_dagster.streaming.delivery.totals import Totals
+from glassflow_dagster.streaming.spark.properties import read_properties
 from glassflow_dagster.streaming.spark.without_pandas import leave_out_pandas, leave_out_testing
 
 
@@ -75,32 +76,48 @@ def main(arguments: list[str] | None = None) -> int:
             return 1
 
 
+def drive(config: PipelineConfig, options: RunOptions, log: DriverLog) -> Totals:
+    """Run a pipeline in a process of its own, as `run_pipeline` does; return the same.
+
+    Where a newer driver has fenced this one off, the stream is no longer wanted here.
+    """
+    log.pipeline = config.pipeline_id
+    report_rewriting(config, log.problem)
+    leave_out_testing()
+    try:
+        return run_pipeline(config, options, log)
+    except Fenced:
+        # A newer driver runs the pipeline elsewhere: a restart of this one would stop it.
+        unwant(pipeline_folder(options.state, config.pipeline_id))
+        raise
+
+
 def _run(parsed: argparse.Namespace, log: DriverLog) -> int:
     """Load the definition and run the pipeline; return 0 when it was stopped or has caught up.
 
-    Raises `GlassflowError`; where a newer driver has fenced this one off, the stream is no longer wanted here.
+    Raises `GlassflowError`.
     """
-    config = _load(parsed.definition)
-    log.pipeline = config.pipeline_id
-    report_rewriting(config, log.problem)
     options = RunOptions(
         state=parsed.state,
         until_caught_up=parsed.until_caught_up,
         create_table=parsed.create_table,
         timeout_seconds=parsed.timeout,
-        spark=dict(pair.split("=", 1) for pair in parsed.conf),
+        spark=_spark_settings(parsed),
         pool=parsed.pool,
     )
-    leave_out_testing()
-    try:
-        totals = run_pipeline(config, options, log)
-    except Fenced:
-        # A newer driver runs the pipeline elsewhere: a restart of this one would stop it.
-        unwant(pipeline_folder(parsed.state, config.pipeline_id))
-        raise
+    totals = drive(_load(parsed.definition), options, log)
     if parsed.print_totals:
         print(totals.model_dump_json(), flush=True)  # noqa: T201
     return 0
+
+
+def _spark_settings(parsed: argparse.Namespace) -> dict[str, str]:
+    """Return the Spark settings of the properties file and of --conf; raises `GlassflowError`."""
+    try:
+        of_file = read_properties(parsed.properties_file) if parsed.properties_file else {}
+    except OSError as error:
+        raise GlassflowError(f"{parsed.properties_file}: cannot be read ({error.strerror}); start it again") from None
+    return {**of_file, **dict(pair.split("=", 1) for pair in parsed.conf)}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -113,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--print-totals", action="store_true", help="on stdout, as JSON, for a caller that waits")
     parser.add_argument("--timeout", type=float, default=300.0)
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--properties-file", type=Path, help="further Spark settings; --conf takes precedence")
     parser.add_argument("--pool", help="in place of the definition's")
     # A default that is text is converted as an option is, so a wrong variable is an error, too.
     parser.add_argument("--log-format", type=LogFormat, default=log_format(), metavar="text|json")

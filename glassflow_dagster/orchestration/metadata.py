@@ -74,7 +74,7 @@ def stream_metadata(health: Health, action: str) -> Metadata:
     figures = {
         "action": action,
         **observed_stream(health.status),
-        "spark_log": dg.MetadataValue.path(health.status.log),
+        "spark_log": dg.MetadataValue.path(health.status.log_shown),
     }
     if isinstance(health.ledger, GlassflowError):
         return {**figures, "problem": str(health.ledger)}

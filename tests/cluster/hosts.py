@@ -12,12 +12,14 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 from tests.waiting import wait_until
 
 # Networks of processes that run at the same time, such as those of pytest-xdist, must not be the same.
 _NETWORKS = 200
+_numbers = count(os.getpid())
 _PREFIX_BITS = 24
 
 # Runs a command with a name, an own file of names, and an empty disk at a path that the others have, too.
@@ -57,7 +59,10 @@ class Host:
     started: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 
     def start(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> "subprocess.Popen[bytes]":
-        """Start a process of this host. log: for its output, on this machine's disk."""
+        """Start a process of this host, with an empty disk that only it and its children see, for as long as they run.
+
+        log: for its output, on this machine's disk.
+        """
         prefix = ["nsenter", f"--net=/run/netns/{self.namespace}"]
         prefix += ["unshare", "--mount", "--uts", "--propagation", "private", "bash", "-ec", _IN_HOST, "host"]
         with log.open("ab") as output:
@@ -113,7 +118,8 @@ class Network:
 @contextmanager
 def running_network(folder: Path, names: Sequence[str]) -> Iterator[Network]:
     """Make a network of this machine and of hosts with these names, while the block runs; afterwards all have ended."""
-    number = os.getpid() % _NETWORKS
+    # The kernel removes the parts of one that has just ended in the background.
+    number = next(_numbers) % _NETWORKS
     bridge, subnet = f"gf{number}", f"10.99.{number}"
     disk = folder / "disk"
     disk.mkdir(parents=True)

@@ -1,6 +1,7 @@
 """The component in a Dagster project that is not this one: its attributes, and several of it side by side."""
 
 import json
+import os
 import re
 import textwrap
 from collections.abc import Callable, Iterator
@@ -16,7 +17,8 @@ from glassflow_dagster.components.pipeline_folder import PipelineFolder
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.driver import process
 from glassflow_dagster.driver.process import StreamState
-from glassflow_dagster.runners.local import LocalRunner
+from glassflow_dagster.runners.choose import build_runner
+from glassflow_dagster.runners.standalone import StandaloneRunner
 from tests.definition import clickhouse, sink, source
 from tests.definition import definition as v3_definition
 
@@ -95,19 +97,59 @@ def test_two_of_it_stand_side_by_side_and_need_no_resource_of_the_location(load:
     assert not spec(defs, "staging/orders_pipeline/raw_orders").owners
 
 
-def test_a_url_as_state_is_the_store_of_its_drivers(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their working files are in the default folder, as for a URL in the environment."""
-    made: list[LocalRunner] = []
+def built_runners(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return the list that gets the runners of the components that are loaded from now on."""
+    made: list[Any] = []
 
-    def note(**how: Any) -> LocalRunner:
-        made.append(LocalRunner(**how))
+    def note(*how: Any) -> Any:
+        made.append(build_runner(*how))
         return made[-1]
 
-    monkeypatch.setattr("glassflow_dagster.components.pipeline_folder.LocalRunner", note)
+    monkeypatch.setattr("glassflow_dagster.components.pipeline_folder.build_runner", note)
+    return made
+
+
+def test_a_url_as_state_is_the_store_of_its_drivers(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their working files are in the default folder, as for a URL in the environment."""
+    made = built_runners(monkeypatch)
     monkeypatch.delenv("GLASSFLOW_STATE", raising=False)
     load({"shop": {"runner": {"state": "s3a://bucket/state"}}})
     assert made[0].environment["GLASSFLOW_STATE"] == "s3a://bucket/state"
     assert made[0].state == Path(".glassflow/state").absolute()
+
+
+def test_the_runner_is_chosen_by_its_type(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = built_runners(monkeypatch)
+    load(
+        {
+            "shop": {
+                "runner": {
+                    "type": "spark-submit", "master": "spark://10.0.0.1:7077", "deploy_mode": "cluster",
+                    "python": "{{ env.HOME }}/bin/python", "state": "s3a://bucket/state",
+                }
+            }
+        }
+    )  # fmt: skip
+    assert isinstance(made[0], StandaloneRunner)
+    assert made[0].settings.master == "spark://10.0.0.1:7077"
+    assert made[0].settings.python == f"{os.environ['HOME']}/bin/python"
+
+
+@pytest.mark.parametrize(
+    ("runner", "text"),
+    [
+        (
+            {"master": "spark://10.0.0.1:7077"},
+            "attributes.runner: master: runner local has no such option; it has none",
+        ),
+        (
+            {"type": "spark-submit", "master": "local[2]"},
+            "attributes.runner: master: 'local[2]' is no cluster; write spark://HOST:PORT or yarn",
+        ),
+    ],
+)
+def test_options_that_the_runner_does_not_have_are_named(load: Load, runner: dict[str, Any], text: str) -> None:
+    assert text in failure(load, {"runner": runner})
 
 
 def test_attributes_of_the_assets(load: Load) -> None:

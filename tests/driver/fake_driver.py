@@ -33,6 +33,7 @@ def main() -> int:
     parser.add_argument("--create-table", action="store_true")
     parser.add_argument("--conf", action="append", default=[])
     parser.add_argument("--log-format")
+    parser.add_argument("--properties-file")
     parser.add_argument("--log-file", type=Path)
     arguments = parser.parse_args()
     config = _load(arguments.definition)

@@ -3,6 +3,7 @@
 The settings go into the JVM after its start, not on its command line, which every user of the host can read.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,15 +11,15 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.state import State
 from glassflow_dagster.runtime.jars import ensure_jars
-from glassflow_dagster.streaming.spark.session import CHECKPOINT_FILES
+from glassflow_dagster.streaming.spark.session import CHECKPOINT_FILES, is_local
 
-# As for Python (checkpoint/object_storage.py): environment variables, then a role. S3A would also try keys of its own.
+# As for Python (checkpoint/object_storage.py) without keys: a role. S3A would also try keys of its own.
 _CREDENTIALS = (
-    "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider,"
     "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider,"
     "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider"
 )
 
+_BUFFERS = "fs.s3a.buffer.dir"
 _SETTINGS = {
     "fs.s3a.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
     # Requests for markers of folders, and for what else might have a file's name: there are neither.
@@ -38,15 +39,19 @@ def object_store_jars(report: Callable[[str], None]) -> list[Path]:
 
 def use_object_store(spark: SparkSession, state: State, scratch: Path) -> None:
     """Let a session keep its checkpoints in an object store. scratch: a local folder for files on their way there."""
-    settings = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
-    for key, value in s3a_settings(state, scratch).items():
-        settings.set(key, value)
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+    settings = s3a_settings(state, scratch)
+    if not is_local(str(spark.conf.get("spark.master"))):
+        # The scratch folder is this host's; executors elsewhere have Hadoop's default.
+        del settings[_BUFFERS]
+    for key, value in settings.items():
+        configuration.set(key, value)
     spark.conf.set(CHECKPOINT_FILES, "glassflow.ObjectStoreFiles")
 
 
 def s3a_settings(state: State, scratch: Path) -> dict[str, str]:
     """Return the settings of Hadoop's S3A for a store, secrets among them; parameters as of `use_object_store`."""
-    return {**_SETTINGS, **_access(state), "fs.s3a.buffer.dir": str(scratch / "s3a")}
+    return {**_SETTINGS, **_access(state), _BUFFERS: str(scratch / "s3a")}
 
 
 def _access(state: State) -> dict[str, str]:
@@ -58,14 +63,26 @@ def _access(state: State) -> dict[str, str]:
             "fs.s3a.path.style.access": "true",
             "fs.s3a.connection.ssl.enabled": str(endpoint.startswith("https:")).lower(),
         }
-    if not (state.access_key_id and state.secret_access_key):
+    keys = _keys(state)
+    if keys is None:
         return {**settings, "fs.s3a.aws.credentials.provider": _CREDENTIALS}
-    provider = "Temporary" if state.session_token else "Simple"
+    access_key, secret_key, token = keys
+    provider = "Temporary" if token else "Simple"
     settings |= {
         "fs.s3a.aws.credentials.provider": f"org.apache.hadoop.fs.s3a.{provider}AWSCredentialsProvider",
-        "fs.s3a.access.key": state.access_key_id,
-        "fs.s3a.secret.key": state.secret_access_key.get_secret_value(),
+        "fs.s3a.access.key": access_key,
+        "fs.s3a.secret.key": secret_key,
     }
-    if state.session_token:
-        settings["fs.s3a.session.token"] = state.session_token.get_secret_value()
-    return settings
+    return {**settings, "fs.s3a.session.token": token} if token else settings
+
+
+def _keys(state: State) -> tuple[str, str, str | None] | None:
+    """Return access key, secret key and session token, as the definition or the environment has them; None for a role.
+
+    Of the environment, too: executors on other hosts do not have the driver's.
+    """
+    if state.access_key_id and state.secret_access_key:
+        token = state.session_token.get_secret_value() if state.session_token else None
+        return state.access_key_id, state.secret_access_key.get_secret_value(), token
+    access_key, secret_key = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
+    return (access_key, secret_key, os.environ.get("AWS_SESSION_TOKEN")) if access_key and secret_key else None

@@ -16,7 +16,7 @@ from threading import Thread
 from typing import Any, Self
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.java import JavaRuntime, find_java, java_environment
 from glassflow_dagster.streaming.spark.cds_archive import driver_jars, reading_options
+from glassflow_dagster.streaming.spark.properties import submitted_settings
 from glassflow_dagster.streaming.spark.py4j_logging import be_quiet_about_lost_jvm
 from glassflow_dagster.streaming.spark.python_workers import DAEMON_MODULE
 from glassflow_dagster.streaming.spark.spark_errors import explain_start
@@ -134,10 +135,14 @@ SETTINGS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class SparkJvm:
-    """Spark's JVM for the one session of this process, with Spark settings, `overrides` among them."""
+    """Spark's JVM for the one session of this process, with Spark settings, `overrides` among them.
+
+    folder: where the settings are written for the launch.
+    """
 
     settings: Mapping[str, str]
     overrides: Mapping[str, str]
+    folder: Path
 
     def launch(self, output: int | None = None) -> Self:
         """Launch the JVM, and wait until it answers. One that an earlier session of this process has left is used.
@@ -146,11 +151,10 @@ class SparkJvm:
         stderr. Raises `GlassflowError` when the JVM does not start with these settings.
         """
         if SparkContext._gateway is None:
-            conf = SparkConf().setAll(list(self.settings.items()))
             options = {} if output is None else {"stdout": output, "stderr": output}
-            with _start_errors(self.overrides):
+            with _start_errors(self.overrides), submitted_settings(self.folder, self.settings):
                 # pyspark itself would not let us choose the output.
-                gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
+                gateway = launch_gateway(None, options)  # type: ignore[no-untyped-call]
                 # The constructor of the context would start it, too.
                 SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
                 gateway.jvm.org.apache.spark.sql.inline.WarmUp.start()
@@ -208,7 +212,7 @@ def prepare_jvm(
     # The address that Spark's web page listens on, if `overrides` turn it on: by default all addresses.
     os.environ.setdefault("SPARK_LOCAL_IP", overrides.get(_BIND_ADDRESS, SETTINGS[_BIND_ADDRESS]))
     jars = [*driver_jars(report), *more_jars]
-    return SparkJvm(_settings(name, folder, overrides, runtime, jars), overrides)
+    return SparkJvm(_settings(name, folder, overrides, runtime, jars), overrides, folder)
 
 
 def _settings(

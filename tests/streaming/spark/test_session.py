@@ -32,7 +32,7 @@ def test_a_start_without_a_jvm_is_one_line(error: Exception, text: str, monkeypa
 
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", fail)
     with pytest.raises(GlassflowError) as found:
-        SparkJvm({}, GIVEN).open_session()
+        SparkJvm({}, GIVEN, Path()).open_session()
     assert str(found.value).startswith(text)
     assert "\n" not in str(found.value)
 

@@ -1,0 +1,1 @@
+"""Runs drivers on Kubernetes, by an operator for Spark applications."""

@@ -1,0 +1,249 @@
+"""What runners share whose drivers run on other hosts: another system starts them, and starts them again."""
+
+import fcntl
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver import hosts
+from glassflow_dagster.driver.heartbeat import make_pipeline_folder, pipeline_folder
+from glassflow_dagster.driver.log import failure_in, message_in
+from glassflow_dagster.driver.process import (
+    STOP_TIMEOUT,
+    UP,
+    Action,
+    Ending,
+    LaunchFailed,
+    StreamState,
+    StreamStatus,
+    take_over,
+)
+from glassflow_dagster.driver.submission import STOPPED
+from glassflow_dagster.driver.wanted import is_wanted, unwant, want
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runners.runner import LOG_LINES, DriverOptions
+
+_POLL_SECONDS = 1.0
+# What ClickHouse knows of the driver before the one that runs now.
+_ENDED = frozenset({StreamState.STOPPED, StreamState.FAILED, StreamState.STALE})
+
+
+@dataclass(frozen=True)
+class RemoteDriver:
+    """A driver as the system sees it that runs it.
+
+    name: by which the system knows it. fingerprint: of the definition that it was launched with. place: where its log
+    is, for people.
+    """
+
+    name: str
+    state: StreamState
+    message: str
+    fingerprint: str
+    place: str
+
+
+@dataclass(frozen=True)
+class RemoteRunner(DriverOptions, ABC):
+    """A `StreamRunner` for a system that keeps drivers running; its subclasses know the system."""
+
+    @abstractmethod
+    def _submit(self, config: PipelineConfig, report: Callable[[str], None]) -> None:
+        """Have the system start the driver of a definition; none of the pipeline runs."""
+
+    @abstractmethod
+    def _find(self, pipeline_id: str) -> RemoteDriver | None:
+        """Return the driver that was submitted last; None where none was, or it was removed."""
+
+    @abstractmethod
+    def _ask_to_end(self, pipeline_id: str, *, at_once: bool) -> None:
+        """Have the system end the driver, and not start it again; return at once. at_once: without its batch."""
+
+    @abstractmethod
+    def log_of(self, pipeline_id: str, lines: int = LOG_LINES) -> str:
+        """Return the last lines of the driver's log; empty where there is none."""
+
+    @abstractmethod
+    def _require_runnable(self, config: PipelineConfig) -> None:
+        """Raise `GlassflowError` for a pipeline that cannot run there."""
+
+    def _is_wanted(self, pipeline_id: str, driver: RemoteDriver | None) -> bool:  # noqa: ARG002 - see KubernetesRunner
+        """Return whether the stream is meant to run, as this host has noted."""
+        return is_wanted(pipeline_folder(self.state, pipeline_id))
+
+    def launch(self, config: PipelineConfig, report: Callable[[str], None]) -> StreamStatus:
+        """Start a driver, wait until it is up, and return the stream's status.
+
+        Raises `LaunchFailed` where it does not come up, or another one runs.
+        """
+        self._require_runnable(config)
+        with self._alone(config.pipeline_id):
+            return self._launch(config, report)
+
+    def ensure_running(self, config: PipelineConfig, report: Callable[[str], None]) -> tuple[StreamStatus, Action]:
+        """Start, keep or redeploy the driver so that it runs with this definition; return status and action."""
+        self._require_runnable(config)
+        with self._alone(config.pipeline_id):
+            action = self._action_for(config)
+            if action is Action.HEALTH_CHECKED:
+                return self.status(config), action
+            self._end(config.pipeline_id, STOP_TIMEOUT, report)
+            return self._launch(config, report), action
+
+    def restart(self, config: PipelineConfig, report: Callable[[str], None]) -> StreamStatus:
+        """Stop the driver if it is running, then start another one on the same checkpoint."""
+        self._require_runnable(config)
+        with self._alone(config.pipeline_id):
+            self._end(config.pipeline_id, STOP_TIMEOUT, report)
+            return self._launch(config, report)
+
+    def stop(self, config: PipelineConfig, timeout: float = STOP_TIMEOUT) -> Ending:
+        """Stop the driver after its current batch and mark the stream as not wanted."""
+        return self.stop_pipeline(config.pipeline_id, timeout)
+
+    def kill(self, config: PipelineConfig) -> Ending:
+        """Have the system end the driver at once; whether the stream is wanted does not change."""
+        return self._end(config.pipeline_id, 0.0, lambda _: None)
+
+    def status(self, config: PipelineConfig) -> StreamStatus:
+        """Return the stream's status as the system sees its driver, with the heartbeat that ClickHouse has of it."""
+        driver = self._find(config.pipeline_id)
+        of_system = self._status(config.pipeline_id, driver)
+        if driver is None or driver.state is not StreamState.RUNNING:
+            return of_system
+        shared = hosts.status(self.state, config)
+        is_its = shared.host and shared.heartbeat and shared.heartbeat.fingerprint == driver.fingerprint
+        if not is_its or shared.state in _ENDED:
+            return of_system
+        message = f"{of_system.message}; {shared.message}"
+        return replace(of_system, state=shared.state, message=message, heartbeat=shared.heartbeat)
+
+    def logs(self, config: PipelineConfig, lines: int = LOG_LINES) -> str:
+        """Return the last lines of the driver's log; empty where there is none."""
+        return self.log_of(config.pipeline_id, lines)
+
+    def stop_pipeline(self, pipeline_id: str, timeout: float = STOP_TIMEOUT) -> Ending:
+        """Do what `stop` does, without the definition, which may be gone or invalid."""
+        unwant(pipeline_folder(self.state, pipeline_id))
+        return self._end(pipeline_id, timeout, lambda _: None)
+
+    def status_of(self, pipeline_id: str) -> StreamStatus:
+        """Return what the system knows of the stream's driver; the definition may be gone or invalid."""
+        return self._status(pipeline_id, self._find(pipeline_id))
+
+    def _status(self, pipeline_id: str, driver: RemoteDriver | None) -> StreamStatus:
+        """Return the stream's status by what the system knows of its driver; None where it has none."""
+        folder = pipeline_folder(self.state, pipeline_id)
+        wanted = self._is_wanted(pipeline_id, driver)
+        if driver is None:
+            return StreamStatus(pipeline_id, StreamState.STOPPED, "never started from here", None, folder, wanted)
+        return StreamStatus(pipeline_id, driver.state, driver.message, None, folder, wanted, log_place=driver.place)
+
+    def _action_for(self, config: PipelineConfig) -> Action:
+        """Return what the stream needs so that a healthy driver runs this definition."""
+        driver = self._find(config.pipeline_id)
+        if driver is None or driver.state is StreamState.STOPPED:
+            return Action.LAUNCHED
+        if driver.state not in UP:
+            return Action.RESTARTED
+        if driver.fingerprint != config.fingerprint:
+            return Action.REDEPLOYED
+        # The system sees a process that runs, and its heartbeat whether it makes progress.
+        return Action.HEALTH_CHECKED if self.status(config).state in UP else Action.RESTARTED
+
+    def _launch(self, config: PipelineConfig, report: Callable[[str], None]) -> StreamStatus:
+        """Submit a driver and wait until it is up; raise `LaunchFailed`, and have it ended, where it is not."""
+        pipeline_id = config.pipeline_id
+        current = self._find(pipeline_id)
+        if current and current.state in UP:
+            raise LaunchFailed(pipeline_id, f"it is running already ({current.message})", current.place, "")
+        # A driver of this host would be fenced off, and would take the stream for unwanted then.
+        take_over(self.state, pipeline_id, report)
+        want(pipeline_folder(self.state, pipeline_id))
+        self._submit(config, report)
+        failure = self._await_up(pipeline_id, report)
+        if failure is not None:
+            log = self.log_of(pipeline_id)
+            driver = self._find(pipeline_id)
+            self._end(pipeline_id, 0.0, report)
+            raise LaunchFailed(pipeline_id, failure, driver.place if driver else "not there", log)
+        return self.status_of(pipeline_id)
+
+    def _await_up(self, pipeline_id: str, report: Callable[[str], None]) -> str | None:
+        """Wait until the driver runs; return None when it does, else the reason why not, empty where none is known."""
+        deadline, message = time.monotonic() + self.timeout, ""
+        while True:
+            driver = self._find(pipeline_id)
+            log = self.log_of(pipeline_id)
+            if driver and driver.message != message:
+                message = driver.message
+                report(f"{pipeline_id}: {message}")
+            if failures := [reason for line in log.splitlines() if (reason := failure_in(line))]:
+                return failures[-1]
+            if driver is None or driver.state not in UP:
+                return driver.message if driver else "it was removed"
+            if any(_is_up(message_in(line), pipeline_id) for line in log.splitlines()):
+                return None
+            if time.monotonic() > deadline:
+                return f"not up after {self.timeout:.0f} s ({message})"
+            time.sleep(_POLL_SECONDS)
+
+    def _end(self, pipeline_id: str, timeout: float, report: Callable[[str], None]) -> Ending:
+        """Have the system end the driver, by force after `timeout` seconds; return when it has ended."""
+        driver = self._find(pipeline_id)
+        if driver is None or driver.state not in UP:
+            return Ending.NOT_RUNNING
+        report(f"{pipeline_id}: ending the driver that runs it ({driver.message})")
+        if timeout > 0:
+            self._ask_to_end(pipeline_id, at_once=False)
+            if self._has_ended(pipeline_id, timeout):
+                return Ending.STOPPED
+        self._ask_to_end(pipeline_id, at_once=True)
+        if not self._has_gone(pipeline_id, STOP_TIMEOUT):
+            raise GlassflowError(f"{pipeline_id}: {driver.name} does not end; look at it where it runs")
+        return Ending.KILLED
+
+    def _has_ended(self, pipeline_id: str, timeout: float) -> bool:
+        """Wait for the driver's end in good order, for `timeout` seconds at most; return whether it has ended so."""
+        deadline = time.monotonic() + timeout
+        while True:
+            # The system may count it as ended before it has finished its batch.
+            last = self.log_of(pipeline_id).splitlines()[-1:]
+            is_gone = self._has_gone(pipeline_id, 0.0)
+            if is_gone and (not last or message_in(last[0]) == STOPPED):
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
+
+    def _has_gone(self, pipeline_id: str, timeout: float) -> bool:
+        """Wait until the system runs no driver any more, for `timeout` seconds at most; return whether it runs none."""
+        deadline = time.monotonic() + timeout
+        while (driver := self._find(pipeline_id)) and driver.state in UP:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
+
+    @contextmanager
+    def _alone(self, pipeline_id: str) -> Iterator[None]:
+        """Let launches of a pipeline by this host wait for each other; raises `GlassflowError` without a folder."""
+        folder = pipeline_folder(self.state, pipeline_id)
+        try:
+            make_pipeline_folder(folder)
+            lock = (folder / "launch").open("w")
+        except OSError as error:
+            raise GlassflowError(
+                f"{folder}: cannot be written ({error.strerror}); choose another folder for state"
+            ) from None
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _is_up(message: str, pipeline_id: str) -> bool:
+    """Return whether a driver that has written this message runs, or waits for its topic."""
+    return message == f"{pipeline_id} is running" or message.startswith("waiting: ")

@@ -1,0 +1,250 @@
+"""Runs drivers on the workers of a Spark standalone cluster: what `spark-submit` calls cluster mode.
+
+`spark-submit` itself refuses Python programs there. So the driver that the master starts is Spark's `PythonRunner`, by
+the master's REST server, and that starts `driver/submitted.py`. The master starts it again on another worker when its
+own is lost, and the worker when it fails (`spark.driver.supervise`).
+"""
+
+import json
+import os
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver.heartbeat import pipeline_folder
+from glassflow_dagster.driver.process import StreamState
+from glassflow_dagster.driver.sent_definition import SentDefinition
+from glassflow_dagster.driver.submission import SUBMISSION, Submission
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runners.remote import RemoteDriver, RemoteRunner
+from glassflow_dagster.runners.runner import LOG_LINES
+from glassflow_dagster.runners.settings import SparkSubmitSettings, is_standalone
+from glassflow_dagster.runners.spark_submit import require_for_cluster, size_settings
+
+# The note of the driver that was submitted last, in the pipeline's local folder.
+NOTE = "submission.json"
+_MODULE = "glassflow_dagster.driver.submitted"
+_STARTER = "org.apache.spark.deploy.PythonRunner"
+# Relative to the folder in which a worker starts the driver.
+_STATE = "state"
+_ANSWER_SECONDS = 10.0
+_LOG_BYTES = 64 * 1024
+# Settings that the master reads of a driver; they are on the command line of its JVM, where no secret may be.
+_OF_MASTER = ("spark.driver.memory", "spark.driver.cores")
+# The store's variables (config/model/state.py, checkpoint/object_storage.py).
+_STORE = (
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
+)  # fmt: skip
+
+# What the master says of a driver -> the state of the stream, and what that means.
+_STATES = {
+    "SUBMITTED": (StreamState.STARTING, "waits for a worker with enough cores and memory"),
+    "RUNNING": (StreamState.RUNNING, "runs"),
+    "RELAUNCHING": (StreamState.STARTING, "is being started again"),
+    "FINISHED": (StreamState.STOPPED, "has stopped"),
+    "KILLED": (StreamState.STOPPED, "was ended through the master"),
+    "FAILED": (StreamState.FAILED, "has failed"),
+    "ERROR": (StreamState.FAILED, "could not be started by its worker"),
+}
+
+
+class Submitted(BaseModel):
+    """The note of a driver: its id, the fingerprint of its definition, and where the master answers."""
+
+    model_config = ConfigDict(frozen=True)
+
+    settings: SparkSubmitSettings
+    driver_id: str
+    fingerprint: str
+    rest_server: str
+    web_page: str
+
+
+@dataclass(frozen=True)
+class StandaloneRunner(RemoteRunner):
+    """A `StreamRunner` for cluster mode: drivers are processes of a standalone cluster's workers."""
+
+    settings: SparkSubmitSettings = field(default_factory=lambda: SparkSubmitSettings(deploy_mode="cluster"))
+
+    def _require_runnable(self, config: PipelineConfig) -> None:
+        """Raise `GlassflowError` for a pipeline, or settings, that cannot be used in cluster mode."""
+        require_for_cluster(config, self.pool)
+        master = self._master(config)
+        if not is_standalone(master):
+            raise GlassflowError(
+                "runner spark-submit: deploy_mode cluster needs a standalone master; use client for yarn"
+            )
+        for name in ("archive", "address"):
+            if getattr(self.settings, name):
+                raise GlassflowError(f"runner spark-submit: {name} needs deploy_mode client; remove it, or name python")
+
+    def _submit(self, config: PipelineConfig, report: Callable[[str], None]) -> None:
+        """Submit the driver, and note its id; raises `GlassflowError` where the master refuses it."""
+        master = self._master(config)
+        rest_server = self.settings.rest_server(master)
+        answer = _ask(f"{rest_server}/v1/submissions/create", self.request(config))
+        driver_id = answer.get("submissionId")
+        if not answer.get("success") or not driver_id:
+            raise GlassflowError(f"{rest_server}: did not take the driver: {_first_line(answer.get('message'))}")
+        note = Submitted(
+            settings=self.settings,
+            driver_id=driver_id,
+            fingerprint=config.fingerprint,
+            rest_server=rest_server,
+            web_page=self.settings.web_page(master),
+        )
+        file = pipeline_folder(self.state, config.pipeline_id) / NOTE
+        # Replaced as a whole: without it, nothing would find the driver.
+        temporary = file.with_suffix(".new")
+        temporary.write_text(note.model_dump_json())
+        temporary.replace(file)
+        report(f"{config.pipeline_id}: submitted {driver_id} to {master}")
+
+    def request(self, config: PipelineConfig) -> dict[str, Any]:
+        """Return the request to the master for a driver: secrets are in its environment. Raises `GlassflowError`."""
+        master, spark = self._master(config), {**config.spark, **self.spark_config}
+        submission = Submission(
+            # The references are resolved: the driver's host has other variables and files.
+            definition=SentDefinition(file=None, definition=config.content, is_content=True),
+            state=Path(_STATE),
+            create_table=self.create_table,
+            log_format=self.log_format,
+            spark={**size_settings(config), **self.spark_config, "spark.master": master},
+        )
+        store = {name: os.environ[name] for name in _STORE if name in os.environ}
+        return {
+            "action": "CreateSubmissionRequest",
+            "clientSparkVersion": version("pyspark"),
+            "appResource": "",
+            "mainClass": _STARTER,
+            # A file, more of them, and the program's arguments: Python takes the first as its option.
+            "appArgs": ["-m", "", _MODULE],
+            "environmentVariables": {**store, **self.environment, SUBMISSION: submission.encoded()},
+            "sparkProperties": {
+                "spark.app.name": f"glassflow {config.pipeline_id}",
+                "spark.master": master,
+                "spark.submit.deployMode": "cluster",
+                "spark.driver.supervise": "true",
+                "spark.pyspark.python": self.settings.python or sys.executable,
+                **{name: spark[name] for name in _OF_MASTER if name in spark},
+            },
+        }
+
+    def _master(self, config: PipelineConfig) -> str:
+        """Return the cluster's master; raises `GlassflowError` where none is named."""
+        return self.settings.master_in({**config.spark, **self.spark_config})
+
+    def _find(self, pipeline_id: str) -> RemoteDriver | None:
+        """Return the driver as the master sees it; raises `GlassflowError` where the master does not answer."""
+        note = read_note(self, pipeline_id)
+        if note is None:
+            return None
+        answer = _status(note)
+        known = _STATES.get(str(answer.get("driverState")))
+        if not answer.get("success") or known is None:
+            return RemoteDriver(
+                note.driver_id,
+                StreamState.FAILED,
+                f"{note.rest_server} does not know {note.driver_id} any more; the next start repeats the open batch",
+                note.fingerprint,
+                note.web_page,
+            )
+        state, meaning = known
+        worker = answer.get("workerHostPort")
+        message = f"{note.driver_id} {meaning}" + (f" on {worker}" if worker else "")
+        return RemoteDriver(note.driver_id, state, message, note.fingerprint, note.web_page)
+
+    def _ask_to_end(self, pipeline_id: str, *, at_once: bool) -> None:  # noqa: ARG002 - see the docstring
+        """Have the master end the driver. A standalone master has no other way for one that is to end at once."""
+        if note := read_note(self, pipeline_id):
+            _ask(f"{note.rest_server}/v1/submissions/kill/{urllib.parse.quote(note.driver_id)}", {})
+
+    def log_of(self, pipeline_id: str, lines: int = LOG_LINES) -> str:
+        """Return the last lines of the driver's output, which its worker serves; empty where it is not reached."""
+        note = read_note(self, pipeline_id)
+        worker = _worker_page(note) if note else None
+        if note is None or worker is None:
+            return ""
+        query = urllib.parse.urlencode({"driverId": note.driver_id, "logType": "stdout", "byteLength": _LOG_BYTES})
+        try:
+            # The first line says which bytes follow.
+            text = _get(f"{worker}/log/?{query}").partition("\n")[2]
+        except OSError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+
+def read_note(runner: RemoteRunner, pipeline_id: str) -> Submitted | None:
+    """Return the note of the driver that was submitted last; None where none was. Raises `GlassflowError`."""
+    file = pipeline_folder(runner.state, pipeline_id) / NOTE
+    try:
+        return Submitted.model_validate_json(file.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError):
+        raise GlassflowError(
+            f"{file}: cannot be read; when the master runs no driver of {pipeline_id}, remove it"
+        ) from None
+
+
+def _worker_page(note: Submitted) -> str | None:
+    """Return the URL of the web page of the worker that has run the driver; None where it is not known."""
+    try:
+        worker = _status(note).get("workerId")
+        workers = json.loads(_get(f"{note.web_page}/json/")).get("workers", [])
+    except (OSError, ValueError, GlassflowError):
+        return None
+    return next((str(each["webuiaddress"]) for each in workers if each.get("id") == worker), None)
+
+
+def _status(note: Submitted) -> dict[str, Any]:
+    """Return what the master says of a driver; raises `GlassflowError` where it does not answer."""
+    return _ask(f"{note.rest_server}/v1/submissions/status/{urllib.parse.quote(note.driver_id)}", None)
+
+
+def _ask(url: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the answer of the master's REST server, by POST where there is a body; raises `GlassflowError`."""
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        answer = json.loads(_get(url, data))
+    except urllib.error.HTTPError as error:
+        raise GlassflowError(f"{url}: {_message_of(error)}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise GlassflowError(
+            f"{url}: does not answer as a standalone master ({reason}); start it with spark.master.rest.enabled=true, "
+            "or correct the runner's option rest_url"
+        ) from None
+    return answer if isinstance(answer, dict) else {}
+
+
+def _get(url: str, data: bytes | None = None) -> str:
+    """Return what a server of the cluster answers, not through a proxy; raises `OSError`."""
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json;charset=UTF-8"})  # noqa: S310
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=_ANSWER_SECONDS) as answer:
+        content: bytes = answer.read()
+    return content.decode(errors="replace")
+
+
+def _message_of(error: urllib.error.HTTPError) -> str:
+    """Return the reason in a refusal of the REST server."""
+    try:
+        return _first_line(json.loads(error.read()).get("message"))
+    except ValueError:
+        return f"HTTP status {error.code}"
+
+
+def _first_line(message: Any) -> str:
+    """Return the first line of a message, which may have a Java traceback."""
+    return (str(message or "").splitlines() or ["no reason given"])[0]

@@ -1,0 +1,67 @@
+"""A Spark standalone cluster: a master and workers, each on a host of its own."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from glassflow_dagster.runtime.jars import pyspark_folder
+from glassflow_dagster.runtime.java import find_java, java_environment
+from tests.cluster.hosts import Host, Network
+from tests.waiting import wait_until
+
+PORT, REST_PORT, WEB_PORT, WORKER_WEB_PORT = 7077, 6066, 8080, 8081
+PROJECT = Path(__file__).parents[2]
+# Seconds after which the master takes a worker for lost; by default 60.
+_WORKER_TIMEOUT = 5
+_MASTER, _WORKER = (f"org.apache.spark.deploy.{name}" for name in ("master.Master", "worker.Worker"))
+
+
+@dataclass(frozen=True)
+class SparkCluster:
+    """A running cluster. variables: of every process of it, and of drivers that are to find this package."""
+
+    master: str
+    workers: Sequence[Host]
+    variables: dict[str, str]
+    logs: Path
+
+    def start_worker(self, host: Host) -> None:
+        """Start the worker of a host, and wait until the master knows it."""
+        log = self.logs / f"{host.name}.log"
+        before = _registrations(log)
+        size = ("--cores", "2", "--memory", "3g", "--work-dir", str(host.disk / "work"))
+        place = ("--host", host.address, "--webui-port", str(WORKER_WEB_PORT))
+        host.start([*_spark_class(), _WORKER, *place, *size, self.master], self.variables, log)
+        wait_until(lambda: _registrations(log) > before, f"{host.name} has registered", evidence=log.read_text)
+
+
+@contextmanager
+def running_spark(folder: Path, network: Network) -> Iterator[SparkCluster]:
+    """Run a master on the host `master` and a worker on each other host, while the block runs."""
+    folder.mkdir(parents=True)
+    master, *workers = network.hosts.values()
+    variables = {
+        **java_environment(find_java()),
+        "SPARK_HOME": str(pyspark_folder()),
+        "PYTHONPATH": str(PROJECT),
+        "SPARK_MASTER_OPTS": f"-Dspark.master.rest.enabled=true -Dspark.worker.timeout={_WORKER_TIMEOUT}",
+        "SPARK_WORKER_OPTS": f"-Dspark.worker.timeout={_WORKER_TIMEOUT}",
+    }
+    log = folder / "master.log"
+    place = ("--host", master.address, "--port", str(PORT), "--webui-port", str(WEB_PORT))
+    master.start([*_spark_class(), _MASTER, *place], variables, log)
+    wait_until(lambda: "New state: ALIVE" in log.read_text(), "the master is up", evidence=log.read_text)
+    cluster = SparkCluster(f"spark://{master.address}:{PORT}", workers, variables, folder)
+    for worker in workers:
+        cluster.start_worker(worker)
+    yield cluster
+
+
+def _spark_class() -> tuple[str]:
+    return (str(pyspark_folder() / "bin" / "spark-class"),)
+
+
+def _registrations(log: Path) -> int:
+    """Return how often the worker with this log has registered."""
+    return log.read_text().count("Successfully registered with master") if log.exists() else 0

@@ -1,0 +1,67 @@
+"""The hosts of the tests: they see each other by their names, and nothing else of each other."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.hosts import Host, Network, missing, running_network
+from tests.waiting import wait_until
+
+PORT = 8000
+FETCH = f"import sys, urllib.request as r; print(r.urlopen(f'http://{{sys.argv[1]}}:{PORT}/', timeout=5).status)"
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[Network]:
+    if reason := missing():
+        pytest.skip(reason)
+    with running_network(tmp_path / "network", ("one", "two")) as network:
+        yield network
+
+
+def run(host: Host, log: Path, *command: str) -> str:
+    """Run a command on a host; return what it prints."""
+    host.start(command, {}, log).wait(60)
+    return log.read_text()
+
+
+def serve(host: Host, log: Path) -> None:
+    """Serve the files of a host's disk, and wait until it listens."""
+    host.start(
+        [sys.executable, "-u", "-m", "http.server", str(PORT), "--bind", host.address, "--directory", str(host.disk)],
+        {},
+        log,
+    )
+    wait_until(lambda: "Serving" in log.read_text(), "the host serves", evidence=log.read_text)
+
+
+def test_they_share_a_network_with_names_and_no_disk(network: Network, tmp_path: Path) -> None:
+    one, two = network["one"], network["two"]
+    assert run(one, tmp_path / "name", "hostname") == "one\n"
+    serve(one, tmp_path / "server")
+    assert run(two, tmp_path / "fetch", sys.executable, "-c", FETCH, "one") == "200\n"
+    write = f"touch {two.disk}/file; ls {two.disk}"
+    assert run(two, tmp_path / "write", "bash", "-c", write) == "file\n"
+    assert run(one, tmp_path / "list", "ls", str(one.disk)) == ""
+    assert list(one.disk.iterdir()) == []
+
+
+def test_a_lost_one_is_gone_with_all_its_processes(network: Network, tmp_path: Path) -> None:
+    one, two = network["one"], network["two"]
+    serve(one, tmp_path / "server")
+    assert one.processes()
+    one.lose()
+    assert one.processes() == {}
+    assert "refused" in run(two, tmp_path / "fetch", sys.executable, "-c", FETCH, "one")
+
+
+def test_one_that_is_cut_off_goes_on_alone(network: Network, tmp_path: Path) -> None:
+    one, two = network["one"], network["two"]
+    serve(one, tmp_path / "server")
+    one.cut(off=True)
+    assert "URLError" in run(two, tmp_path / "cut", sys.executable, "-c", FETCH, "one")
+    assert one.processes()
+    one.cut(off=False)
+    wait_until(lambda: "200" in run(two, tmp_path / "again", sys.executable, "-c", FETCH, "one"), "it is reached again")

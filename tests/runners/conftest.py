@@ -1,0 +1,147 @@
+"""The runners under test: real servers, and for Spark's a standalone cluster whose hosts share only a network."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver import process
+from glassflow_dagster.driver.lock import end_remains
+from glassflow_dagster.driver.process import UP, StreamState
+from glassflow_dagster.runners.choose import build_runner
+from glassflow_dagster.runners.runner import DriverOptions, StreamRunner
+from glassflow_dagster.runners.settings import LocalSettings, RunnerSettings, SparkSubmitSettings
+from tests.cluster.hosts import Host, Network, missing, running_network
+from tests.cluster.servers import Servers, running_servers
+from tests.cluster.spark import SparkCluster, running_spark
+from tests.conftest import Stack
+from tests.e2e.support import Pipeline
+from tests.waiting import wait_until
+
+RUNNERS = ("local", "client", "cluster")
+# Small, so that a driver and two executors fit into the memory of a test machine.
+_SIZES = {
+    "spark.driver.memory": "512m", "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2",
+    "spark.sql.shuffle.partitions": "2",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Spark cluster with hosts of its own, and the servers that all of them reach."""
+
+    network: Network
+    servers: Servers
+    spark: SparkCluster
+
+
+@dataclass(frozen=True)
+class Place:
+    """A runner for one pipeline. environment: variables with which its definition is loaded."""
+
+    kind: str
+    pipeline: Pipeline
+    runner: StreamRunner
+    environment: Mapping[str, str]
+    hosts: tuple[Host, ...] = ()
+
+    def config(self) -> PipelineConfig:
+        return load_pipeline(self.pipeline.file, {**os.environ, **self.environment})
+
+    def launch(self) -> process.StreamStatus:
+        return self.runner.launch(self.config(), print)
+
+    def ensure(self) -> tuple[process.StreamStatus, process.Action]:
+        return self.runner.ensure_running(self.config(), print)
+
+    def state(self) -> StreamState:
+        return self.runner.status(self.config()).state
+
+    def is_up(self) -> bool:
+        return self.state() in UP
+
+    def drivers(self) -> list[int]:
+        """Return the process ids of the pipeline's drivers, on all hosts."""
+        if self.kind != "cluster":
+            heartbeat = process.status(self.pipeline.state, self.pipeline.name).heartbeat
+            return [heartbeat.pid] if heartbeat and self.is_up() else []
+        module = "-m glassflow_dagster.driver.submitted"
+        return [
+            pid for host in self.hosts for pid, command in host.processes().items() if command.rstrip().endswith(module)
+        ]
+
+    def kill_driver(self) -> None:
+        """Kill the driver's process, as a crash does."""
+        [driver] = self.drivers()
+        os.kill(driver, signal.SIGKILL)
+        wait_until(lambda: driver not in self.drivers(), "the driver is dead")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Run a master, two workers, Kafka, ClickHouse and an object store; skips where there can be no such hosts."""
+    if reason := missing():
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("cluster")
+    with (
+        running_network(folder / "network", ("master", "worker1", "worker2")) as network,
+        running_servers(folder / "servers", network.address) as servers,
+        running_spark(folder / "spark", network) as spark,
+    ):
+        yield Cluster(network, servers, spark)
+
+
+@pytest.fixture
+def place_of(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[str], Place]]:
+    """Return a function that makes a runner of a kind for a pipeline of the test's own, which it stops at the end."""
+    made: list[Place] = []
+
+    def make(kind: str) -> Place:
+        made.append(_local(tmp_path, request) if kind == "local" else _on_spark(kind, tmp_path, request))
+        return made[-1]
+
+    yield make
+    for place in made:
+        place.runner.stop(place.config())
+        end_remains(place.pipeline.state / place.pipeline.name)
+
+
+def _local(folder: Path, request: pytest.FixtureRequest) -> Place:
+    stack: Stack = request.getfixturevalue("stack")
+    pipeline = Pipeline(folder, stack.kafka, stack.clickhouse_port).write()
+    pipeline.create_topic()
+    return Place("local", pipeline, _built(LocalSettings(), pipeline, {}, {}), {})
+
+
+def _on_spark(kind: str, folder: Path, request: pytest.FixtureRequest) -> Place:
+    cluster: Cluster = request.getfixturevalue("cluster")
+    servers, spark = cluster.servers, cluster.spark
+    pipeline = Pipeline(folder, servers.brokers, servers.clickhouse_port).write()
+    pipeline.create_topic()
+    monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+    for name, value in servers.store.items():
+        monkeypatch.setenv(name, value)
+    # The hosts' image.
+    package = spark.variables["PYTHONPATH"]
+    settings = SparkSubmitSettings(
+        master=spark.master, deploy_mode="cluster" if kind == "cluster" else "client", python=sys.executable
+    )
+    spark_config = {**_SIZES, "spark.executorEnv.PYTHONPATH": package}
+    runner = _built(settings, pipeline, spark_config, {"PYTHONPATH": package})
+    environment = {"GLASSFLOW_CLICKHOUSE_URL": servers.clickhouse_url, "GLASSFLOW_STATE": servers.state_url}
+    # A driver of this host loads the definition's file itself.
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return Place(kind, pipeline, runner, environment, tuple(spark.workers))
+
+
+def _built(
+    settings: RunnerSettings, pipeline: Pipeline, spark_config: Mapping[str, str], environment: Mapping[str, str]
+) -> StreamRunner:
+    return build_runner(settings, DriverOptions(pipeline.state, spark_config=spark_config, environment=environment))

@@ -1,0 +1,89 @@
+"""A standalone cluster whose hosts are lost: the driver goes on elsewhere, from the object store alone."""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from glassflow_dagster.driver.process import StreamState
+from glassflow_dagster.local.object_store import SECRET_KEY
+from tests.e2e.support import invoke, rows
+from tests.runners.conftest import Cluster, Place
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.servers, pytest.mark.long]
+EVENTS = 4000
+
+
+def send(place: Place, first: int, count: int) -> None:
+    place.pipeline.send({"id": f"k{number}", "n": number} for number in range(first, first + count))
+
+
+def command_lines(cluster: Cluster) -> list[bytes]:
+    """Return the command lines of all processes of the hosts."""
+    found = []
+    for host in cluster.network.hosts.values():
+        for pid in host.processes():
+            with suppress(OSError):
+                found.append(Path(f"/proc/{pid}/cmdline").read_bytes())
+    return found
+
+
+def test_a_lost_host_takes_nothing_with_it(place_of: Callable[[str], Place], cluster: Cluster) -> None:
+    """Its processes and its disk are gone at once, in a batch; the master starts the driver on the other worker."""
+    place = place_of("cluster")
+    place.pipeline.sink = {"max_batch_size": 100}
+    place.pipeline.write()
+    place.launch()
+    [lost] = [host for host in place.hosts if set(host.processes()) & set(place.drivers())]
+    before = place.drivers()
+    send(place, 0, EVENTS)
+    wait_until(
+        lambda: place.pipeline.query("EXISTS {db}.events") == [(1,)] and rows(place.pipeline) > 0,
+        "some of the batch is in the table",
+        evidence=lambda: place.runner.logs(place.config()),
+    )
+    lost.lose()
+    try:
+        send(place, EVENTS // 2, EVENTS)
+        wait_until(
+            lambda: place.pipeline.ledger()["read"] == 2 * EVENTS,
+            "all is read",
+            evidence=lambda: (place.runner.status(place.config()), place.runner.logs(place.config())),
+        )
+        assert place.drivers() not in ([], before)
+        assert place.state() is StreamState.RUNNING
+    finally:
+        cluster.spark.start_worker(lost)
+    expected = EVENTS + EVENTS // 2
+    assert place.pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(expected, expected)]
+    assert place.pipeline.ledger()["duplicates"] == EVENTS // 2
+
+
+@pytest.mark.parametrize("kind", ["client", "cluster"])
+def test_the_executors_are_on_both_workers_and_no_secret_is_on_a_command_line(
+    place_of: Callable[[str], Place], cluster: Cluster, kind: str
+) -> None:
+    place = place_of(kind)
+    place.launch()
+    send(place, 0, 100)
+    wait_until(lambda: place.pipeline.ledger()["read"] == 100, "all is read")
+    for host in place.hosts:
+        assert any("CoarseGrainedExecutorBackend" in command for command in host.processes().values()), host.name
+    assert not [line for line in command_lines(cluster) if SECRET_KEY.encode() in line]
+
+
+def test_the_commands_reach_a_driver_of_another_host(place_of: Callable[[str], Place]) -> None:
+    place = place_of("cluster")
+    place.launch()
+    name, state = place.pipeline.name, str(place.pipeline.state)
+    found = invoke("status", name, "--json", "--state", state)
+    assert found.code == 0, found.err
+    shown = json.loads(found.out)
+    assert shown["state"] == "RUNNING"
+    assert shown["message"].startswith("driver-")
+    assert f"{name} is running" in invoke("logs", name, "--state", state).out
+    assert invoke("stop", name, "--state", state).out == f"{name}: stopped\n"
+    assert "STOPPED" in invoke("status", name, "--state", state).out
