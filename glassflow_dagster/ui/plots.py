@@ -65,9 +65,9 @@ class Plot:
             parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
         for minutes in _TICKS:
             anchor = {60: "start", 0: "end"}.get(minutes, "middle")
-            text = "now" if not minutes else f"{minutes} min ago"
+            ago = "now" if not minutes else f"{minutes} min ago"
             x = _x(-60.0 * minutes, 0.0)
-            parts.append(f'<text x="{x:.1f}" y="{HEIGHT - 5}" text-anchor="{anchor}">{text}</text>')
+            parts.append(f'<text x="{x:.1f}" y="{HEIGHT - 5}" text-anchor="{anchor}">{ago}</text>')
         return parts
 
 

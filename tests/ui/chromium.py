@@ -38,10 +38,10 @@ class Browser:
     def see(self, text: str, within: float = 30_000) -> None:
         playwright.expect(self.page.locator("main")).to_contain_text(text, timeout=within)
 
-    def picture(self, name: str) -> None:
-        """Take a picture of the window for the guide."""
+    def picture(self, name: str, *, whole: bool = False) -> None:
+        """Take a picture for the guide, of the window or of the whole page."""
         self.page.mouse.move(0, 0)
-        self.page.screenshot(path=self.pictures / f"{name}.png", animations="disabled")
+        self.page.screenshot(path=self.pictures / f"{name}.png", animations="disabled", full_page=whole)
 
     def examine(self) -> None:
         """Note what axe-core finds, in light and dark, and whether a narrow window needs scrolling aside."""

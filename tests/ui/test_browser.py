@@ -172,7 +172,7 @@ def watch(browser: Browser, api: Api, servers: Servers) -> None:
     playwright.expect(page.locator("#live")).to_contain_text(f"{DUPLICATES:,}", timeout=30_000)
     browser.see("Records per second")
     browser.examine()
-    browser.picture("ui_pipeline")
+    browser.picture("ui_pipeline", whole=True)
     browser.click("link", "Batches")
     browser.see("orders[0]")
     browser.examine()

@@ -6,6 +6,7 @@ from glassflow_dagster.api.errors import ApiError
 from glassflow_dagster.api.services import Given
 from glassflow_dagster.config.problems import Problem
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.kafka.records import Record
 from glassflow_dagster.ui.draft_store import KeptDraft
 from glassflow_dagster.ui.forms import Form
 from glassflow_dagster.ui.page_routes import PageRoute
@@ -33,7 +34,8 @@ async def events(draft_id: str, request: Request, services: Given, topic: str = 
     kept = _kept(request, draft_id)
     if not topic:
         return render(request, "parts/events.html", topic="", records=(), error="")
-    records, error = (), ""
+    records: tuple[Record, ...] = ()
+    error = ""
     try:
         records = await services.slow.run(newest_records, kept.draft.kafka_connection, topic, _SHOWN)
     except GlassflowError as problem:
@@ -104,10 +106,12 @@ async def mapping(draft_id: str, request: Request, services: Given, form: Form) 
 async def definition(draft_id: str, request: Request, services: Given, form: Form) -> Response:
     """Return what is wrong with the edited definition."""
     kept = _kept(request, draft_id)
+    problems: tuple[Problem, ...] = ()
+    warnings: list[str] = []
     try:
-        warnings, problems = await services.slow.run(check, kept.draft, form), ()
+        warnings = await services.slow.run(check, kept.draft, form)
     except AnswerRefused as error:
-        warnings, problems = [], error.problems
+        problems = error.problems
     return render(request, "parts/problems.html", problems=problems, warnings=warnings)
 
 

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -125,10 +125,9 @@ async def plots(pipeline_id: str, request: Request, services: Given) -> Response
         slices = await services.slow.run(_with_client, config, lambda client: last_hour(client, database, pipeline_id))
     except GlassflowError as problem:
         error = str(problem)
-    drawn = [
-        *_ledger_plots(slices, joins=config.join is not None),
-        *_recent_plots(request.app.state.pages.recent, pipeline_id),
-    ]
+    joins = config.join is not None
+    recent = _recent_plots(request.app.state.pages.recent, pipeline_id, joins=joins)
+    drawn = [*_ledger_plots(slices, joins=joins), *recent]
     return render(request, "parts/plots.html", plots=drawn, error=error)
 
 
@@ -231,12 +230,12 @@ def _ledger_plots(slices: Mapping[int, Outcomes], *, joins: bool) -> list[Plot]:
     ]
 
 
-def _recent_plots(recent: Recent, pipeline_id: str) -> list[Plot]:
+def _recent_plots(recent: Recent, pipeline_id: str, *, joins: bool) -> Iterator[Plot]:
+    """Yield the plots of the samples. A joined row has two records, so that its latency is not measured."""
     moments = recent.of(pipeline_id)
     lag = Line("lag", 1, [(each.time, float(each.lag)) for each in moments if each.lag is not None])
-    half = Line("half of the rows", 1, [(each.time, each.p50) for each in moments if each.p50 is not None])
-    most = Line("99 %", 2, [(each.time, each.p99) for each in moments if each.p99 is not None])
-    return [
-        Plot("Lag in records", [lag], SECONDS, lambda value: f"{value:,.0f}"),
-        Plot("Latency in seconds", [half, most], SECONDS, lambda value: f"{value:,.3g}"),
-    ]
+    yield Plot("Lag in records", [lag], SECONDS, lambda value: f"{value:,.0f}")
+    if not joins:
+        half = Line("half of the rows", 1, [(each.time, each.p50) for each in moments if each.p50 is not None])
+        most = Line("99 %", 2, [(each.time, each.p99) for each in moments if each.p99 is not None])
+        yield Plot("Latency in seconds", [half, most], SECONDS, lambda value: f"{value:,.3g}")

@@ -52,7 +52,8 @@ def _meant(draft: Draft, answers: Answers) -> tuple[str | None, dict[str, Any]]:
     text = answers.get("text", "").strip()
     edited = text if text and text != public_text(draft).strip() else draft.text
     if edited is None:
-        return None, definition_of(replace(draft, **{**shown, **changed}))
+        named = {**shown, **changed}
+        return None, definition_of(replace(draft, pipeline_id=named["pipeline_id"], name=named["name"]))
     return edited, {**with_secrets(_parsed(edited), draft), **changed}
 
 
