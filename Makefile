@@ -91,6 +91,7 @@ docs: setup ## generates docs/reference/ from the code, and builds all pages int
 
 screenshots: setup ## takes the pages' screenshots again from the running product; needs Chromium on the PATH
 	$(BIN)/python .ci/screenshots.py
+	SCREENSHOTS=docs/assets $(BIN)/python -m pytest tests/ui/test_browser.py
 
 lint: setup
 	$(BIN)/ruff check

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from fastapi import FastAPI
 
 from glassflow_dagster.api.application import make_application
 from glassflow_dagster.api.guard import Rules
@@ -76,14 +77,15 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Api]]:
     """Return a function that serves an API with these rules."""
     running: list[tuple[_Server, threading.Thread]] = []
 
-    def begin(token: str = "", launch: Launch | None = None) -> Api:
+    def begin(token: str = "", launch: Launch | None = None, extend: Callable[[FastAPI], None] | None = None) -> Api:
         said: list[str] = []
         folder, state = tmp_path / "pipelines", tmp_path / "state"
         services = Services.of(folder, state, launch or Launch(), said.append)
         port = free_port()
         config = uvicorn.Config(
-            make_application(services, Rules(token, "127.0.0.1", LARGEST)), port=port, log_config=None, lifespan="off"
-        )
+            make_application(services, Rules(token, "127.0.0.1", LARGEST), extend), port=port, log_config=None,
+            lifespan="off",
+        )  # fmt: skip
         server = _Server(config)
         thread = threading.Thread(target=server.run)
         thread.start()
