@@ -12,9 +12,9 @@ from fastapi import FastAPI
 
 from glassflow_dagster.api.application import make_application
 from glassflow_dagster.api.guard import Rules
-from glassflow_dagster.api.pipelines import Launch
 from glassflow_dagster.api.services import Services
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runners.runner import StreamRunner
 from glassflow_dagster.runtime.http_serving import HttpServer, http_server, listen, on_signal
 from glassflow_dagster.runtime.token_file import read_token
 
@@ -25,14 +25,15 @@ _GRACE_SECONDS = 5  # for requests in progress at the end
 
 @dataclass(frozen=True)
 class Options:
-    """What is served, and where. port: 0 for a free one. tls: files of certificate chain and private key in PEM format.
+    """What is served, and where.
 
-    largest_request: bytes.
+    runner: starts the drivers, with the same folder of state. port: 0 for a free one. tls: files of certificate chain
+    and private key in PEM format. largest_request: bytes.
     """
 
     pipelines: Path
     state: Path
-    launch: Launch
+    runner: StreamRunner
     host: str
     port: int
     token_file: Path | None
@@ -60,7 +61,7 @@ def serve(options: Options, report: Report, pages: Pages | None = None) -> None:
     if not options.tls and not is_loopback(options.host):
         report("api: warning: token and secrets are sent without encryption; add --tls-cert and --tls-key")
     logging.basicConfig(format="%(name)s: %(message)s")
-    services = Services.of(options.pipelines, options.state, options.launch, report)
+    services = Services.of(options.pipelines, options.state, options.runner, report)
     rules = Rules(token, options.host.lower(), options.largest_request)
     application = make_application(services, rules, pages.extend if pages else None)
     server = http_server(application, options.tls, _GRACE_SECONDS)

@@ -6,22 +6,26 @@ import click
 
 from glassflow_dagster.cli.options import exit_on_error, report
 from glassflow_dagster.cli.serving import needs_extra, serving_options
+from glassflow_dagster.runners.runner import DriverOptions
+from glassflow_dagster.runners.settings import RunnerSettings
+
+RunnerStart = tuple[RunnerSettings, DriverOptions]
 
 
 @click.command()
 @serving_options
 @exit_on_error
-def api(serving: dict[str, Any], launch: dict[str, Any]) -> None:
+def api(serving: dict[str, Any], runner: RunnerStart) -> None:
     """Serve GlassFlow's HTTP API for the definitions of a folder, until Ctrl-C; pipelines go on.
 
     The address ending in /api/v1/docs shows the requests.
     """
 
     def run() -> None:
-        from glassflow_dagster.api.pipelines import Launch
         from glassflow_dagster.api.serve import Options, serve
+        from glassflow_dagster.runners.choose import build_runner
 
-        serve(Options(launch=Launch(**launch), **serving), report)
+        serve(Options(runner=build_runner(*runner), **serving), report)
 
     needs_extra("api", "api", run)
 
@@ -33,7 +37,7 @@ def api(serving: dict[str, Any], launch: dict[str, Any]) -> None:
 )  # fmt: skip
 @serving_options
 @exit_on_error
-def ui(dagster_url: str, serving: dict[str, Any], launch: dict[str, Any]) -> None:
+def ui(dagster_url: str, serving: dict[str, Any], runner: RunnerStart) -> None:
     """Serve the page, on which pipelines are made and watched in a browser, until Ctrl-C; pipelines go on.
 
     The process serves the HTTP API, too.
@@ -41,10 +45,10 @@ def ui(dagster_url: str, serving: dict[str, Any], launch: dict[str, Any]) -> Non
 
     def run() -> None:
         from glassflow_dagster.api.guard import PAGES
-        from glassflow_dagster.api.pipelines import Launch
         from glassflow_dagster.api.serve import Options, Pages, serve
+        from glassflow_dagster.runners.choose import build_runner
         from glassflow_dagster.ui.application import pages
 
-        serve(Options(launch=Launch(**launch), **serving), report, Pages("ui", PAGES, pages(dagster_url)))
+        serve(Options(runner=build_runner(*runner), **serving), report, Pages("ui", PAGES, pages(dagster_url)))
 
     needs_extra("ui", "ui", run)

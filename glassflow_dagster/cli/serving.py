@@ -7,9 +7,17 @@ from typing import Any
 
 import click
 
-from glassflow_dagster.cli.options import create_table_option, log_format_option, pipelines_option, state_option
+from glassflow_dagster.cli.options import (
+    create_table_option,
+    log_format_option,
+    pipelines_option,
+    runner_options,
+    state_option,
+)
 from glassflow_dagster.driver.log import LogFormat
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runners.runner import DriverOptions
+from glassflow_dagster.runners.settings import RunnerSettings
 
 _MEBIBYTE = 1024 * 1024
 _file = click.Path(path_type=Path, dir_okay=False)
@@ -45,13 +53,16 @@ def needs_extra(extra: str, command: str, work: Callable[[], None]) -> None:
 
 
 def serving_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a command: add the options, which it gets as `serving`, the parameters of `serve.Options`."""
+    """Decorate a command: add the options, which it gets as `serving` and `runner`.
+
+    serving: the parameters of `serve.Options` but the runner. runner: the parameters of `build_runner`.
+    """
 
     @wraps(command)
     def run(
         *args: Any, host: str, port: int, token_file: Path | None, tls_cert: Path | None, tls_key: Path | None,
         max_request_bytes: int, state: Path, pipelines: Path, create_table: bool, log_format: LogFormat | None,
-        **kwargs: Any,
+        runner: RunnerSettings, **kwargs: Any,
     ) -> None:  # fmt: skip
         if bool(tls_cert) != bool(tls_key):
             raise click.UsageError("--tls-cert and --tls-key belong together; give both")
@@ -59,10 +70,10 @@ def serving_options(command: Callable[..., None]) -> Callable[..., None]:
             "pipelines": pipelines, "state": state, "host": host, "port": port, "token_file": token_file,
             "tls": (tls_cert, tls_key) if tls_cert and tls_key else None, "largest_request": max_request_bytes,
         }  # fmt: skip
-        launch = {"create_table": create_table, "log_format": log_format}
-        command(*args, serving=serving, launch=launch, **kwargs)
+        how = DriverOptions(state, create_table=create_table, log_format=log_format)
+        command(*args, serving=serving, runner=(runner, how), **kwargs)
 
-    decorated: Callable[..., None] = run
+    decorated: Callable[..., None] = runner_options(run)
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated

@@ -14,7 +14,6 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from glassflow_dagster.api.pipelines import Launch
 from glassflow_dagster.api.services import Services
 from glassflow_dagster.cli import main
 from glassflow_dagster.cli.asking import make_pipeline
@@ -22,6 +21,7 @@ from glassflow_dagster.cli.prompts import Terminal
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.driver import process
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runners.local import LocalRunner
 from glassflow_dagster.wizard.questions import YES, Option, Question
 from tests.conftest import Stack
 
@@ -72,7 +72,7 @@ def no_driver(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_joined_pipeline_is_made_by_answers(
     tmp_path: Path, stack: Stack, topics: tuple[str, str], no_driver: list[str]
 ) -> None:
-    services = Services.of(tmp_path / "pipelines", tmp_path / "state", Launch(), print)
+    services = Services.of(tmp_path / "pipelines", tmp_path / "state", LocalRunner(tmp_path / "state"), print)
     person = Person({
         "topic": [topics[0], topics[1]], "brokers": ["127.0.0.1:1", stack.kafka], "database": [topics[0]],
         "change": ["2", ""], "type": ["left", "UInt32"], "name": ["Orders"], "window": ["2h"],
@@ -97,7 +97,7 @@ def test_a_joined_pipeline_is_made_by_answers(
 def test_nothing_is_written_where_the_person_does_not_want_it(
     tmp_path: Path, topics: tuple[str, str], no_driver: list[str]
 ) -> None:
-    services = Services.of(tmp_path / "pipelines", tmp_path / "state", Launch(), print)
+    services = Services.of(tmp_path / "pipelines", tmp_path / "state", LocalRunner(tmp_path / "state"), print)
     person = Person({"topic": [topics[0], ""]}, agrees=False)
     with pytest.raises(GlassflowError, match="no pipeline was made"):
         make_pipeline(services, person)
