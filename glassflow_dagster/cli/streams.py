@@ -184,7 +184,7 @@ def stop(pipeline: str, state: Path, pipelines: Path, timeout: float) -> None:
                 "that of the definition with --pipelines DIR"
             )
         if config:
-            ending = _import_hosts().stop(state, config, timeout)
+            ending = _import_hosts().stop(state, config, timeout, report)
     click.echo(f"{pipeline}: {ending.value.replace('_', ' ')}")
 
 

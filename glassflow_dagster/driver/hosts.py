@@ -55,11 +55,13 @@ def status(state: Path, config: PipelineConfig) -> StreamStatus:
         return _without_others(here, str(error))
 
 
-def stop(state: Path, config: PipelineConfig, timeout: float = STOP_TIMEOUT) -> Ending:
+def stop(
+    state: Path, config: PipelineConfig, timeout: float = STOP_TIMEOUT, report: Callable[[str], None] = lambda _: None
+) -> Ending:
     """Stop a stream's driver after its batch, wherever it runs; the stream is not wanted any more.
 
-    A driver of this host is killed after `timeout` seconds. Raises `GlassflowError` when one of another host has not
-    ended by then, and for a stream that has never run here while ClickHouse does not answer.
+    A driver of this host is killed after `timeout` seconds. Where ClickHouse does not answer, drivers of other hosts
+    are not known, which is reported. Raises `GlassflowError` when one of another host has not ended in time.
     """
     ending = process.stop(state, config.pipeline_id, timeout)
     if ending is not Ending.NOT_RUNNING:
@@ -70,11 +72,8 @@ def stop(state: Path, config: PipelineConfig, timeout: float = STOP_TIMEOUT) -> 
             there = _newest(client, config, here)
             return _stop_there(client, config, there, timeout) if _may_run(there) else Ending.NOT_RUNNING
     except ClickHouseUnreachable as error:
-        if here.heartbeat:
-            return Ending.NOT_RUNNING
-        raise GlassflowError(
-            f"{config.pipeline_id}: has never run here, and whether it runs on another host is not known: {error}"
-        ) from None
+        report(f"{config.pipeline_id}: whether it runs on another host is not known: {error}")
+        return Ending.NOT_RUNNING
 
 
 def ensure_running(deployment: Deployment, report: Callable[[str], None]) -> tuple[StreamStatus, Action]:
