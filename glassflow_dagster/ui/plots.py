@@ -24,12 +24,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot. step: the usual distance of points in seconds. shown: writes a value for people."""
+    """A plot. step: the usual distance of points in seconds. shown: writes a value for people.
+
+    least: how far the axis goes at least.
+    """
 
     title: str
     lines: Sequence[Line]
     step: float
     shown: Callable[[float], str]
+    least: float = 1.0
 
     @property
     def is_empty(self) -> bool:
@@ -39,7 +43,7 @@ class Plot:
     def svg(self, now: float | None = None) -> Markup:
         """Return the drawing. now: seconds since 1970; the present for None."""
         end = time.time() if now is None else now
-        top = _round_up(max((value for line in self.lines for _, value in line.points), default=0.0))
+        top = _round_up(max((self.least, *(value for line in self.lines for _, value in line.points))))
         parts = [*self._grid(top), *(_path(line, end, top, self.step) for line in self.lines)]
         label = escape(f"{self.title}: {self.summary}")
         return Markup(  # noqa: S704 - numbers, and texts that are escaped
@@ -95,9 +99,7 @@ def _y(value: float, top: float) -> float:
 
 
 def _round_up(value: float) -> float:
-    """Return the end of an axis: the next 1, 2 or 5 with zeros, of which the half can be written, too."""
-    if value <= 0:
-        return 1.0
+    """Return the end of an axis: the next 1, 2 or 5 with zeros. value: above 0."""
     size = 10.0 ** (len(str(int(value))) - 1) if value >= 1 else 0.001
     while True:
         for factor in (1, 2, 5):

@@ -171,6 +171,8 @@ def watch(browser: Browser, api: Api, servers: Servers) -> None:
     assert unique[1] > 9_000
     playwright.expect(page.locator("#live")).to_contain_text(f"{DUPLICATES:,}", timeout=30_000)
     browser.see("Records per second")
+    # Two slices of the ledger have gone by.
+    page.locator("#plots figure:first-child .line").first.wait_for(state="attached", timeout=60_000)
     browser.examine()
     browser.picture("ui_pipeline", whole=True)
     browser.click("link", "Batches")

@@ -8,12 +8,11 @@ import pytest
 
 from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat, pipeline_folder, write_heartbeat
 from glassflow_dagster.runtime.process import start_of
-from glassflow_dagster.wizard.draft import Draft, JoinChoice, Target
 from glassflow_dagster.wizard.steps import STEPS
 from tests.api.conftest import Api, deduplicating
 from tests.ui.chromium import Browser, chromium_page
 from tests.ui.conftest import Site
-from tests.wizard.drafts import joined
+from tests.wizard.drafts import answered
 
 PIPELINE_PAGES = ("", "/ledger", "/dead-letters", "/checks", "/definition", "/definition/edit")
 
@@ -25,15 +24,6 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 def browser(tmp_path: Path) -> Iterator[Browser]:
     with chromium_page(tmp_path) as opened:
         yield opened
-
-
-def answered() -> Draft:
-    """Return a draft of which each step is answered; its servers do not answer."""
-    draft = joined(join=JoinChoice("user_id", "user_id"), target=Target("analytics", "orders"))
-    draft.clickhouse = {"host": "127.0.0.1", "port": "9000", "http_port": "1", "database": "default",
-                        "username": "default", "password": "", "secure": False}  # fmt: skip
-    draft.done = {step.name for step in STEPS} - {"review"}
-    return draft
 
 
 def running(site: Api) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 from glassflow_dagster.kafka.records import Record
 from glassflow_dagster.kafka.samples import Sample
-from glassflow_dagster.wizard.draft import Draft, Side
+from glassflow_dagster.wizard.draft import Draft, JoinChoice, Side, Target
+from glassflow_dagster.wizard.steps import STEPS
 from glassflow_dagster.wizard.topic_sample import sample_of
 
 ORDERS = [
@@ -35,3 +36,14 @@ def draft(**parts: Any) -> Draft:
 def joined(**parts: Any) -> Draft:
     """Return a draft that joins orders with users, its join not yet answered."""
     return draft(right=side("users", USERS), **parts)
+
+
+def answered() -> Draft:
+    """Return a draft of which each step but the last is answered; its servers do not answer."""
+    made = joined(join=JoinChoice("user_id", "user_id"), target=Target("analytics", "orders"))
+    made.clickhouse = {
+        "host": "127.0.0.1", "port": "9000", "http_port": "1", "database": "default", "username": "default",
+        "password": "", "secure": False,
+    }  # fmt: skip
+    made.done = {step.name for step in STEPS} - {"review"}
+    return made

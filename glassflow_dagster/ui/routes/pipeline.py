@@ -234,7 +234,7 @@ def _recent_plots(recent: Recent, pipeline_id: str, *, joins: bool) -> Iterator[
     """Yield the plots of the samples. A joined row has two records, so that its latency is not measured."""
     moments = recent.of(pipeline_id)
     lag = Line("lag", 1, [(each.time, float(each.lag)) for each in moments if each.lag is not None])
-    yield Plot("Lag in records", [lag], SECONDS, lambda value: f"{value:,.0f}")
+    yield Plot("Lag in records", [lag], SECONDS, lambda value: f"{value:,.0f}", least=10)
     if not joins:
         half = Line("half of the rows", 1, [(each.time, each.p50) for each in moments if each.p50 is not None])
         most = Line("99 %", 2, [(each.time, each.p99) for each in moments if each.p99 is not None])
