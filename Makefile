@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev docs screenshots test test-fast test-oldest test-definitions test-registry test-kubernetes lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-long test-variants faults alerts soak
+.PHONY: setup demo dev docs screenshots test test-fast test-oldest test-definitions test-registry test-kubernetes lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-long test-variants faults alerts soak two-drivers
 
 setup: $(READY)
 
@@ -33,9 +33,9 @@ dev: setup ## the embedded stack with Dagster on http://127.0.0.1:3000; Ctrl-C s
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: setup
-	$(BIN)/python -m pytest $(PARALLEL) --long 4
+	$(BIN)/python -m pytest $(PARALLEL) --long 6
 
-test-long: setup ## runs all long tests; `make test` draws a quarter of them
+test-long: setup ## runs all long tests; `make test` draws a sixth of them
 	$(BIN)/python -m pytest $(PARALLEL) -m long
 
 test-fast: setup
@@ -81,6 +81,9 @@ soak: setup ## eight minutes at 5,000 events a second, with a fault every 20 to 
 test-checkpoints: setup ## damages every kind of state file of a checkpoint; `make test` damages one
 	GLASSFLOW_TEST_CHECKPOINTS=all $(BIN)/python -m pytest tests/e2e/test_checkpoints.py
 
+two-drivers: setup ## two drivers on two hosts (network namespaces, as root) under faults: a hundred seeds, 40 minutes
+	$(BIN)/python -m tests.cluster.two_drivers
+
 # Not --quiet, which hides the warnings that --strict counts.
 docs: setup ## generates docs/reference/ from the code, and builds all pages into build/docs; a broken link fails
 	$(BIN)/python .ci/reference.py
@@ -88,6 +91,7 @@ docs: setup ## generates docs/reference/ from the code, and builds all pages int
 
 screenshots: setup ## takes the pages' screenshots again from the running product; needs Chromium on the PATH
 	$(BIN)/python .ci/screenshots.py
+	SCREENSHOTS=docs/assets $(BIN)/python -m pytest tests/ui/test_browser.py
 
 lint: setup
 	$(BIN)/ruff check

@@ -1,4 +1,6 @@
-"""`make dev`: runs `dagster dev` on the embedded stack; Ctrl-C stops Dagster, the drivers and the stack.
+"""`make dev`: runs the page and `dagster dev` on the embedded stack; Ctrl-C stops them, the drivers and the stack.
+
+The topics of the demo's orders and users get their events, so that a first pipeline has something to read.
 
 Dagster itself never stops a stream: `dagster dev` alone leaves drivers running.
 """
@@ -10,14 +12,22 @@ import sys
 import time
 from pathlib import Path
 
+from glassflow_dagster.demo.orders import ORDERS_TOPIC, USERS_TOPIC, order_events, user_event_events
+from glassflow_dagster.demo.produce import count_events, create_topic, send
 from glassflow_dagster.driver.process import state_folder, status, stop
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.stack import down, up
+from glassflow_dagster.orchestration.page_link import PAGE_URL
 from glassflow_dagster.orchestration.values import SHOW_VALUES
 
 _DATA = Path(".glassflow")
 _KAFKA_PORT = int(os.environ.get("GLASSFLOW_KAFKA_PORT", "9092"))
 _CLICKHOUSE_PORT = int(os.environ.get("GLASSFLOW_CLICKHOUSE_PORT", "8123"))
+_DAGSTER_PORT = int(os.environ.get("GLASSFLOW_DAGSTER_PORT", "3000"))
+_UI_PORT = int(os.environ.get("GLASSFLOW_UI_PORT", "8081"))
+# As in the demo, which finds the events in the topics and sends them no second time.
+_SEED = 7
+_UI_STOP_SECONDS = 10.0
 # `dagster dev` ends its four processes within seconds of Ctrl-C.
 _DAGSTER_STOP_SECONDS = 60.0
 # Without `nux`, Dagster's page opens with a form that asks for an e-mail address.
@@ -25,7 +35,7 @@ _DAGSTER_SETTINGS = "nux: {enabled: false}\n"
 
 
 def main() -> int:
-    """Start the embedded stack and `dagster dev`; at the end stop Dagster, the drivers and the stack, in this order.
+    """Start the embedded stack, the page and `dagster dev`; at the end stop all, the stack last.
 
     Runs until Ctrl-C (returns 0) or until Dagster ends by itself (returns its exit code). Returns 1 after an error.
     """
@@ -50,15 +60,23 @@ def main() -> int:
             "DAGSTER_HOME": str(home),
             "DAGSTER_DISABLE_TELEMETRY": "1",
             SHOW_VALUES: "true",
+            PAGE_URL: f"http://127.0.0.1:{_UI_PORT}",
+            "GLASSFLOW_DAGSTER_URL": f"http://127.0.0.1:{_DAGSTER_PORT}",
             **os.environ,  # the caller's own settings win
         }
+        fill_topics(f"127.0.0.1:{_KAFKA_PORT}")
+        page = subprocess.Popen(
+            [sys.executable, "-m", "glassflow_dagster", "ui", "--port", str(_UI_PORT)],
+            env=environment, start_new_session=True,
+        )  # fmt: skip
         dagster = subprocess.Popen(
-            [str(Path(sys.executable).with_name("dagster")), "dev", *sys.argv[1:]],
+            [str(Path(sys.executable).with_name("dagster")), "dev", "--port", str(_DAGSTER_PORT), *sys.argv[1:]],
             env=environment,
             start_new_session=True,
         )
         while not stopping and dagster.poll() is None:
             time.sleep(0.2)
+        _end_page(page)
         _end_dagster(dagster)
     except GlassflowError as error:
         _print_message(f"error: {error}")
@@ -70,6 +88,25 @@ def main() -> int:
             _stop_drivers()
         finally:
             down(_DATA, _print_message)
+
+
+def fill_topics(brokers: str) -> None:
+    """Send the demo's orders and users to their topics, unless these have events."""
+    for topic, events in ((ORDERS_TOPIC, order_events), (USERS_TOPIC, user_event_events)):
+        create_topic(brokers, topic)
+        if not count_events(brokers, topic):
+            count = send(brokers, topic, events(), _SEED, lambda _: None)
+            _print_message(f"sent {count:,} events of the demo to topic {topic}")
+
+
+def _end_page(page: "subprocess.Popen[bytes]") -> None:
+    """Stop the process of the page, if it is running; the pipelines that it has started go on."""
+    page.terminate()
+    try:
+        page.wait(_UI_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        page.kill()
+        page.wait()
 
 
 def _end_dagster(dagster: "subprocess.Popen[bytes]") -> None:

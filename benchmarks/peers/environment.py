@@ -30,6 +30,12 @@ NATS_VERSION = "v2.15.2"
 # ClickHouse's sink for Kafka Connect; $CONNECT_SOURCE names another place of its source.
 CONNECT_VERSION = "v1.5.0"
 _CONNECT_SOURCE = "https://github.com/ClickHouse/clickhouse-kafka-connect"
+_CONNECT_VERSION_CLASS = f"""package com.clickhouse.kafka.connect.sink;
+
+public final class Version {{
+    public static final String ARTIFACT_VERSION = "{CONNECT_VERSION}";
+}}
+"""
 
 
 def python_of(environment: Environment) -> Path:
@@ -120,7 +126,11 @@ def _build_connect(programs: Path) -> None:
     ivy_file = Path(__file__).with_name("connect-ivy.xml")
     retrieve = ("-retrieve", f"{jars}/[artifact]-[revision].[ext]", "-cache", f"{programs}/.ivy")
     _ivy("-ivy", str(ivy_file), "-confs", "connect", *retrieve)
-    files = [str(file) for file in (source / "src" / "main" / "java").rglob("*.java")]
+    java = source / "src" / "main" / "java"
+    # Its build generates this class.
+    version = java / "com" / "clickhouse" / "kafka" / "connect" / "sink" / "Version.java"
+    version.write_text(_CONNECT_VERSION_CLASS, encoding="utf-8")
+    files = [str(file) for file in java.rglob("*.java")]
     _call("javac", "-nowarn", "-proc:full", "-cp", f"{jars}/*", "-d", str(classes), *files)
     shutil.copytree(source / "src" / "main" / "resources", classes, dirs_exist_ok=True)
     for unused in (source, programs / ".ivy"):

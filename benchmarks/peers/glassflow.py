@@ -53,8 +53,7 @@ class Services:
         if new := not data.exists():
             _call(*_unprivileged(), self._postgres_program("initdb"), "-D", str(data), "-U", "postgres", "-A", "trust")
         options = ("-D", str(data), "-p", str(self._postgres), "-h", LOCALHOST, "-k", "")
-        self._run([*_unprivileged(), self._postgres_program("postgres"), *options])
-        self._wait(lambda: self._psql("SELECT 1"), "PostgreSQL")
+        self._start_postgres([*_unprivileged(), self._postgres_program("postgres"), *options])
         if new:
             for file in sorted((self._programs / "migrations").glob("*.up.sql")):
                 _require(self._psql(file.read_text(encoding="utf-8")), f"the migration {file.name} failed")
@@ -95,6 +94,17 @@ class Services:
                 # GlassFlow does not end where a pipeline could not be created.
                 process.kill()
                 process.wait()
+
+    def _start_postgres(self, command: list[str]) -> None:
+        """Start PostgreSQL; again where the processes of one that was killed have not all ended yet."""
+        deadline = time.monotonic() + START_SECONDS
+        self._run(command)
+        while not self._psql("SELECT 1"):
+            _require(time.monotonic() < deadline, "PostgreSQL does not answer")
+            if self._processes[-1].poll() is not None:
+                self._processes.pop()
+                self._run(command)
+            time.sleep(POLL_SECONDS)
 
     def _nats_options(self) -> list[str]:
         return ["-a", LOCALHOST, "-p", str(self._nats)]

@@ -1,5 +1,6 @@
 """The ASGI application: routes, and errors in GlassFlow's form."""
 
+from collections.abc import Callable
 from http import HTTPStatus
 from importlib.metadata import version
 
@@ -18,10 +19,12 @@ from glassflow_dagster.errors import GlassflowError
 _DESCRIPTION = "Pipelines from Kafka to ClickHouse: GlassFlow's API v1, and what this project adds."
 
 
-def make_application(services: Services, rules: Rules) -> Guard:
-    """Return the application, which answers what the rules let through."""
+def make_application(services: Services, rules: Rules, extend: Callable[[FastAPI], None] | None = None) -> Guard:
+    """Return the application, which answers what the rules let through. extend: adds further routes, such as pages."""
     app = make_api()
     app.state.services = services
+    if extend:
+        extend(app)
     return Guard(app, rules)
 
 

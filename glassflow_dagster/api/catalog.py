@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from glassflow_dagster.api.errors import bad_request, invalid_definition, not_found
+from glassflow_dagster.api.errors import ApiError, bad_request, invalid_definition, not_found
 from glassflow_dagster.api.files import DefinitionFiles, Stored, Version, etag_of
 from glassflow_dagster.api.operations import Operations
 from glassflow_dagster.api.public_form import as_v3, public_form, transformation_type
@@ -15,9 +15,11 @@ from glassflow_dagster.api.states import OF_STREAM, Status
 from glassflow_dagster.config.definition_text import parse_definition
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver.heartbeat import is_alive
 from glassflow_dagster.driver.process import StreamStatus
 from glassflow_dagster.driver.process import status as stream_status
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runners.runner import StreamRunner
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Catalog:
     files: DefinitionFiles
     state: Path
     operations: Operations
+    runner: StreamRunner
 
     def stored(self, pipeline_id: str, missing: str = "") -> Stored:
         """Return a pipeline's file; raises `ApiError` where there is none. missing: the error's text."""
@@ -81,8 +84,18 @@ class Catalog:
         }  # fmt: skip
 
     def stream(self, pipeline_id: str) -> StreamStatus:
-        """Return what the driver's heartbeat says."""
-        return stream_status(self.state, pipeline_id)
+        """Return the stream's status, wherever its driver runs; without a valid definition, that of this host.
+
+        Raises `GlassflowError` where the system that runs the driver does not answer.
+        """
+        here = stream_status(self.state, pipeline_id)
+        if here.heartbeat and is_alive(here.heartbeat):
+            return here
+        try:
+            config = self.config(pipeline_id)
+        except ApiError:
+            return here
+        return self.runner.status(config)
 
     def status(self, pipeline_id: str) -> Status:
         """Return a pipeline's status: that of an operation in progress, else that of its driver."""

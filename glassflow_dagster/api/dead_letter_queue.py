@@ -23,6 +23,7 @@ from glassflow_dagster.bookkeeping.purges import count_purged
 from glassflow_dagster.bookkeeping.tables import has_dead_letters_table
 from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.errors import TableProblem
+from glassflow_dagster.clickhouse.identifiers import quote_text
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.dead_letters.purge import purge
 from glassflow_dagster.dead_letters.store import ALL, DeadLetterStore
@@ -73,10 +74,14 @@ class DeadLetterQueue:
                 Consumed.now(message_ids.message_id(found[-1])).write(self._position)
         return [_answer(letter) for letter in found]
 
-    def page(self, number: int, cursor: str | None, component: str | None) -> dict[str, Any]:
-        """Return dead letters that wait, the oldest first, behind the cursor; raises `ApiError` for a wrong one."""
+    def page(self, number: int, cursor: str | None, component: str | None, reason: str = "") -> dict[str, Any]:
+        """Return dead letters that wait, the oldest first, behind the cursor; raises `ApiError` for a wrong one.
+
+        reason: a part of their reasons, in any case; empty for all.
+        """
         conditions = [message_ids.after(message_ids.parse(cursor))] if cursor else []
         conditions += [_of_component(component)] if component else []
+        conditions += [f"positionCaseInsensitiveUTF8(reason, {quote_text(reason)}) > 0"] if reason else []
         with self._store() as store:
             if store is None:
                 return {"messages": [], "has_more": False}

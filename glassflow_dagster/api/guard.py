@@ -27,9 +27,12 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Probes have no token, and learn nothing.
 HEALTH = ("/api/v1/healthz", "/api/v2/healthz")
 PAGE = "/api/v1/docs"
+# The pages for people, which other pages may link to, and whose forms a browser sends.
+PAGES = "/ui/"
 _BODY_SECONDS = 30.0
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 _MEDIA_TYPES = ("application/json", "application/yaml", "application/x-yaml", "text/yaml")
+_FORM = "application/x-www-form-urlencoded"
 _HEADERS = (
     (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"),
 )  # fmt: skip
@@ -83,14 +86,15 @@ class Guard:
                 HTTPStatus.UNAUTHORIZED, "unauthorized",
                 "send the header 'Authorization: Bearer TOKEN', or the token as the password of http://api:TOKEN@HOST",
             )  # fmt: skip
-        self._require_readable(scope["method"], headers)
+        self._require_readable(scope, headers)
 
     @staticmethod
     def _require_own_origin(scope: MutableMapping[str, Any], headers: dict[str, str], host: str) -> None:
         origin = headers.get("origin")
         site = headers.get("sec-fetch-site", "none")
         # Somebody has followed a link, for example Dagster's.
-        is_link = scope["path"] == PAGE and headers.get("sec-fetch-mode") == "navigate"
+        is_page = scope["path"] == PAGE or scope["path"].startswith(PAGES)
+        is_link = is_page and scope["method"] == "GET" and headers.get("sec-fetch-mode") == "navigate"
         is_own = origin is None or origin.partition("://")[2] == host
         if not is_own or (site not in {"none", "same-origin"} and not is_link):
             raise ApiError(HTTPStatus.FORBIDDEN, "forbidden", "requests from pages of another origin are refused")
@@ -108,14 +112,20 @@ class Guard:
             return False
         return hmac.compare_digest(given.encode(), self._rules.token.encode())
 
-    def _require_readable(self, method: str, headers: dict[str, str]) -> None:
-        """Raise `ApiError` for a body that is too large, or that a form of any page could send."""
+    def _require_readable(self, scope: MutableMapping[str, Any], headers: dict[str, str]) -> None:
+        """Raise `ApiError` for a body that is too large, or that a form of any page could send.
+
+        A form of the pages is told apart by the header Origin, which browsers send with it, and which is compared
+        before.
+        """
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > self._rules.largest:
             raise _too_large(self._rules.largest)
         has_body = length != "0" or "transfer-encoding" in headers
         media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if method in _WITH_BODY and has_body and media_type not in _MEDIA_TYPES:
+        if scope["path"].startswith(PAGES) and media_type == _FORM and "origin" in headers:
+            return
+        if scope["method"] in _WITH_BODY and has_body and media_type not in _MEDIA_TYPES:
             text = f"Content-Type {media_type!r} is not read; send application/json or application/yaml"
             raise ApiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", text)
 
@@ -166,7 +176,9 @@ class _Answer:
     async def __call__(self, message: _Message) -> None:
         if message["type"] == "http.response.start":
             self._begun = True
-            message["headers"] = [*message.get("headers", ()), *_HEADERS]
+            own = list(message.get("headers", ()))
+            names = {name for name, _ in own}
+            message["headers"] = [*own, *(header for header in _HEADERS if header[0] not in names)]
         await self._send(message)
 
     async def error(self, error: ApiError) -> None:

@@ -27,7 +27,6 @@ from glassflow_dagster.config.load import load_written, warnings
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.problems import BUILT, Problem
 from glassflow_dagster.driver import process
-from glassflow_dagster.driver.log import LogFormat
 from glassflow_dagster.errors import GlassflowError
 
 # As in the model.
@@ -35,20 +34,10 @@ _PIPELINE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{4,99}")
 
 
 @dataclass(frozen=True)
-class Launch:
-    """How drivers are started; as of `process.Deployment`."""
-
-    create_table: bool = False
-    timeout: float = process.LAUNCH_TIMEOUT
-    log_format: LogFormat | None = None
-
-
-@dataclass(frozen=True)
 class Pipelines:
     """Changes the pipelines of a catalog. report: gets what people should know of starts, one line each."""
 
     catalog: Catalog
-    launch: Launch
     report: Callable[[str], None]
 
     def validate(self, sent: Mapping[str, Any]) -> list[str]:
@@ -137,7 +126,7 @@ class Pipelines:
                 text = f"pipeline can only be deleted if it's stopped or terminated, current status: {status}"
                 raise bad_request(text, pipeline_id=pipeline_id, current_status=status)
             # A failed stream may still be wanted, and would be started again.
-            process.stop(self.catalog.state, pipeline_id)
+            self._stop_driver(pipeline_id, process.STOP_TIMEOUT)
             self.catalog.files.remove(current)
             self.catalog.operations.forget(pipeline_id)
 
@@ -168,19 +157,22 @@ class Pipelines:
     def _stop(self, pipeline_id: str, timeout: float, starting: Thread | None) -> None:
         """Stop the driver; one that is just being started has no heartbeat yet by which it can be found."""
         while True:
-            ending = process.stop(self.catalog.state, pipeline_id, timeout)
+            ending = self._stop_driver(pipeline_id, timeout)
             if ending is not process.Ending.NOT_RUNNING or starting is None or not starting.is_alive():
                 return
             starting.join(process.POLL)
 
+    def _stop_driver(self, pipeline_id: str, timeout: float) -> process.Ending:
+        """Stop the driver, wherever it runs; without a valid definition, that of this host."""
+        try:
+            config = self.catalog.config(pipeline_id)
+        except ApiError:
+            return process.stop(self.catalog.state, pipeline_id, timeout)
+        return self.catalog.runner.stop(config, timeout)
+
     def _start(self, stored: Stored, status: Status) -> None:
         def start() -> None:
-            config = self.catalog.load(stored)
-            deployment = process.Deployment(
-                config, self.catalog.state, create_table=self.launch.create_table, timeout=self.launch.timeout,
-                log_format=self.launch.log_format,
-            )  # fmt: skip
-            process.ensure_running(deployment, self.report)
+            self.catalog.runner.ensure_running(self.catalog.load(stored), self.report)
 
         self.catalog.operations.begin(stored.pipeline_id, status, start)
 

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fastapi import FastAPI
+
 from glassflow_dagster.api.application import make_application
 from glassflow_dagster.api.guard import Rules
-from glassflow_dagster.api.pipelines import Launch
 from glassflow_dagster.api.services import Services
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runners.runner import StreamRunner
 from glassflow_dagster.runtime.http_serving import HttpServer, http_server, listen, on_signal
 from glassflow_dagster.runtime.token_file import read_token
 
@@ -23,14 +25,15 @@ _GRACE_SECONDS = 5  # for requests in progress at the end
 
 @dataclass(frozen=True)
 class Options:
-    """What is served, and where. port: 0 for a free one. tls: files of certificate chain and private key in PEM format.
+    """What is served, and where.
 
-    largest_request: bytes.
+    runner: starts the drivers, with the same folder of state. port: 0 for a free one. tls: files of certificate chain
+    and private key in PEM format. largest_request: bytes.
     """
 
     pipelines: Path
     state: Path
-    launch: Launch
+    runner: StreamRunner
     host: str
     port: int
     token_file: Path | None
@@ -38,7 +41,16 @@ class Options:
     largest_request: int
 
 
-def serve(options: Options, report: Report) -> None:
+@dataclass(frozen=True)
+class Pages:
+    """The pages for people, where the process serves these, too. name: of the command; path: of the first page."""
+
+    name: str
+    path: str
+    extend: Callable[[FastAPI], None]
+
+
+def serve(options: Options, report: Report, pages: Pages | None = None) -> None:
     """Serve until SIGINT or SIGTERM; drivers go on. Raises `GlassflowError`."""
     token = read_token(options.token_file) if options.token_file else ""
     if not token and not is_loopback(options.host):
@@ -49,12 +61,13 @@ def serve(options: Options, report: Report) -> None:
     if not options.tls and not is_loopback(options.host):
         report("api: warning: token and secrets are sent without encryption; add --tls-cert and --tls-key")
     logging.basicConfig(format="%(name)s: %(message)s")
-    services = Services.of(options.pipelines, options.state, options.launch, report)
+    services = Services.of(options.pipelines, options.state, options.runner, report)
     rules = Rules(token, options.host.lower(), options.largest_request)
-    server = http_server(make_application(services, rules), options.tls, _GRACE_SECONDS)
+    application = make_application(services, rules, pages.extend if pages else None)
+    server = http_server(application, options.tls, _GRACE_SECONDS)
     with _listen(options.host, options.port) as listener:
         try:
-            asyncio.run(_run(server, listener, options, report))
+            asyncio.run(_run(server, listener, options, report, pages))
         finally:
             services.session.close()
 
@@ -67,16 +80,21 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-async def _run(server: HttpServer, listener: socket.socket, options: Options, report: Report) -> None:
+async def _run(
+    server: HttpServer, listener: socket.socket, options: Options, report: Report, pages: Pages | None
+) -> None:
     def end() -> None:
         server.should_exit = True
 
     on_signal(end)
     scheme = "https" if options.tls else "http"
     host = f"[{options.host}]" if ":" in options.host else options.host
-    report(f"api: {scheme}://{host}:{listener.getsockname()[1]}/api/v1/docs for {options.pipelines}")
+    address = f"{scheme}://{host}:{listener.getsockname()[1]}"
+    if pages:
+        report(f"{pages.name}: {address}{pages.path} for {options.pipelines}")
+    report(f"api: {address}/api/v1/docs for {options.pipelines}")
     await server.serve([listener])
-    report("api: ended; the pipelines go on")
+    report(f"{pages.name if pages else 'api'}: ended; the pipelines go on")
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -12,8 +12,9 @@ from glassflow_dagster.api.catalog import Catalog
 from glassflow_dagster.api.evaluation_session import EvaluationSession
 from glassflow_dagster.api.files import DefinitionFiles
 from glassflow_dagster.api.operations import Operations
-from glassflow_dagster.api.pipelines import Launch, Pipelines
+from glassflow_dagster.api.pipelines import Pipelines
 from glassflow_dagster.api.slow import SlowWork
+from glassflow_dagster.runners.runner import StreamRunner
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,12 @@ class Services:
     evaluations: SlowWork = field(default_factory=lambda: SlowWork(2))
 
     @classmethod
-    def of(cls, folder: Path, state: Path, launch: Launch, report: Callable[[str], None]) -> "Services":
-        """Return the services of a folder; nothing is read or written yet."""
+    def of(cls, folder: Path, state: Path, runner: StreamRunner, report: Callable[[str], None]) -> "Services":
+        """Return the services of a folder; nothing is read or written yet. runner: with the same folder of state."""
         files = DefinitionFiles(folder)
-        catalog = Catalog(files, state, Operations(report))
+        catalog = Catalog(files, state, Operations(report), runner)
         audit = AuditLog(files.private / "audit.jsonl")
-        return cls(catalog, Pipelines(catalog, launch, report), audit, EvaluationSession(report))
+        return cls(catalog, Pipelines(catalog, report), audit, EvaluationSession(report))
 
 
 async def _services(request: Request) -> Services:

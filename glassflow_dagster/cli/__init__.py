@@ -7,12 +7,13 @@ progress and errors to stderr. Commands import slow modules (Spark, the clients)
 
 import click
 
-from glassflow_dagster.cli.api import api
+from glassflow_dagster.cli.api import api, ui
 from glassflow_dagster.cli.dead_letters import dead_letters
 from glassflow_dagster.cli.definitions import convert, validate
 from glassflow_dagster.cli.expressions import evaluate
 from glassflow_dagster.cli.infer import infer
 from glassflow_dagster.cli.metrics import metrics
+from glassflow_dagster.cli.new import new
 from glassflow_dagster.cli.otlp import otlp
 from glassflow_dagster.cli.pools import pool
 from glassflow_dagster.cli.stack import stack
@@ -30,6 +31,6 @@ def main() -> None:
 
 for _command in (
     stack, run, start, stop, status, logs, pool, metrics, verify, validate, convert, infer, table, evaluate,
-    dead_letters, otlp, api, state,
+    dead_letters, otlp, api, ui, new, state,
 ):  # fmt: skip
     main.add_command(_command)

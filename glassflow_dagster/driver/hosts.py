@@ -27,6 +27,8 @@ from glassflow_dagster.errors import GlassflowError
 _POLL = 1.0  # seconds
 # A server that does not answer is not asked again for so long: a sensor looks at many pipelines one after the other.
 _AWAY_SECONDS = 30.0
+# A connection -> its client: it asks the server for all its settings when it connects.
+_clients: dict[tuple[str, str], Client] = {}
 # A server's address -> when it may be asked again (clock of `time.monotonic`).
 _ask_again: dict[str, float] = {}
 
@@ -177,9 +179,16 @@ def _stop_there(client: Client, config: PipelineConfig, there: StreamStatus, tim
 
 @contextmanager
 def _client(config: PipelineConfig) -> Iterator[Client]:
-    """Open a client of the pipeline's ClickHouse for the block; raises what `connect` raises."""
-    client = connect(config.sink.connection_params)
+    """Return a client of the pipeline's ClickHouse, which is kept for the next question unless the block fails.
+
+    Raises what `connect` raises.
+    """
+    connection = config.sink.connection_params
+    key = (repr(connection), connection.password.get_secret_value())
+    client = _clients.pop(key, None) or connect(connection)
     try:
         yield client
-    finally:
+    except BaseException:
         client.close()
+        raise
+    _clients[key] = client

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.bookkeeping.fencing import Epoch, begin_epoch
+from glassflow_dagster.clickhouse.server_clock import server_lead_ms
 from glassflow_dagster.clickhouse.tables import Table, count_by_table
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.prepare import Prepared
@@ -18,6 +19,7 @@ from glassflow_dagster.streaming.checkpoint.consistency import (
 )
 from glassflow_dagster.streaming.checkpoint.first_start import require_alone, require_nothing_written
 from glassflow_dagster.streaming.checkpoint.writer_claim import WriterClaim, claim_checkpoint, last_claimed_epoch
+from glassflow_dagster.streaming.delivery.batch_clock import BatchClock, Reading, tolerance_of
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,9 @@ def open_checkpoint(run: RunContext, prepared: Prepared, spark: SparkSession) ->
     identity = _with_tables(checkpoint, identity, prepared.tables)
     run.heartbeat.update({"checkpoint_id": identity.checkpoint_id})
     fit_to_state(spark, identity.shuffle_partitions, spark_settings_of(run.config, run.options))
-    # Before this driver fences off one that goes on with the checkpoint in another database.
+    # Before this driver fences off one that can go on, where this one could not.
     run.retry(lambda: require_committed_in_ledger(prepared.client, run.config, checkpoint, identity))
+    _require_plausible_clock(run, prepared, checkpoint)
     epoch = _begin_epoch(run, prepared, identity)
     claim = claim_checkpoint(checkpoint.storage, epoch)
     if checkpoint.is_new and not run.options.start_over:
@@ -55,6 +58,17 @@ def open_checkpoint(run: RunContext, prepared: Prepared, spark: SparkSession) ->
     run.retry(lambda: require_ledger(prepared.client, run.config, checkpoint, identity))
     checkpoint.forget_unplanned()
     return OpenCheckpoint(checkpoint, identity, epoch, claim)
+
+
+def _require_plausible_clock(run: RunContext, prepared: Prepared, checkpoint: Checkpoint) -> None:
+    """Raise `ClockMoved` if the next batch would be refused as this host's clock does not fit the last batch."""
+    tolerance = tolerance_of(run.config)
+    if tolerance is None or run.options.accept_clock:
+        return
+    lead_ms = run.retry(lambda: server_lead_ms(prepared.client))
+    reading = Reading.now()
+    clock = BatchClock(tolerance, checkpoint.last_committed(), confirmed_by_user=False, report=run.report)
+    clock.require_plausible(round(reading.wall * 1000), reading, lead_ms)
 
 
 def _find_or_create(run: RunContext, prepared: Prepared, spark: SparkSession) -> CheckpointIdentity:

@@ -22,6 +22,7 @@ from glassflow_dagster.config.nullable_names import joined_nulls
 from glassflow_dagster.orchestration.asset_keys import AssetKeys, build_asset_keys
 from glassflow_dagster.orchestration.automation import freshness_policy
 from glassflow_dagster.orchestration.options import Node, NodeKind, PipelineOptions
+from glassflow_dagster.orchestration.page_link import page_link
 
 MAX_TAG_LENGTH = 63  # characters, a limit of Dagster
 _TAG = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_TAG_LENGTH}}}")
@@ -70,7 +71,7 @@ def _specs(config: PipelineConfig, keys: AssetKeys, options: PipelineOptions) ->
         # A health check without new data materializes nothing.
         "skippable": True,
     }
-    reference = code_reference(config.origin.file)
+    reference = {**code_reference(config.origin.file), **page_link(config.pipeline_id)}
     for source, raw, deduplicated in zip(config.inputs, keys.raw, keys.deduplicated, strict=True):
         yield (
             _node("topic", config, source),

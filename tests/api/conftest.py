@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +12,16 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from fastapi import FastAPI
 
 from glassflow_dagster.api.application import make_application
 from glassflow_dagster.api.guard import Rules
-from glassflow_dagster.api.pipelines import Launch
 from glassflow_dagster.api.services import Services
 from glassflow_dagster.driver import process
 from glassflow_dagster.driver.heartbeat import pipelines_in
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.ports import free_port
+from glassflow_dagster.runners.local import LocalRunner
 from tests import definition as v3
 from tests.waiting import wait_until
 
@@ -76,14 +77,17 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Api]]:
     """Return a function that serves an API with these rules."""
     running: list[tuple[_Server, threading.Thread]] = []
 
-    def begin(token: str = "", launch: Launch | None = None) -> Api:
+    def begin(
+        token: str = "", how: Mapping[str, Any] | None = None, extend: Callable[[FastAPI], None] | None = None
+    ) -> Api:
         said: list[str] = []
         folder, state = tmp_path / "pipelines", tmp_path / "state"
-        services = Services.of(folder, state, launch or Launch(), said.append)
+        services = Services.of(folder, state, LocalRunner(state, **(how or {})), said.append)
         port = free_port()
         config = uvicorn.Config(
-            make_application(services, Rules(token, "127.0.0.1", LARGEST)), port=port, log_config=None, lifespan="off"
-        )
+            make_application(services, Rules(token, "127.0.0.1", LARGEST), extend), port=port, log_config=None,
+            lifespan="off",
+        )  # fmt: skip
         server = _Server(config)
         thread = threading.Thread(target=server.run)
         thread.start()

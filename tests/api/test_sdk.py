@@ -202,6 +202,7 @@ def event(key: str, number: int) -> bytes:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.long
 def test_a_deduplicating_pipeline_by_the_sdk(serve: Callable[..., Api], stack: Stack, sdk: SimpleNamespace) -> None:
     """It is created, runs, is edited, stopped, terminated, resumed and deleted; its table has each key once."""
     api, flow = serve(), Flow(stack)

@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.driver import hosts, process
+from glassflow_dagster.driver import hosts, open_checkpoint, process
 from glassflow_dagster.driver.lock import end_remains
+from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.process import Action, Deployment, StreamState
+from glassflow_dagster.driver.run import run_pipeline
 from glassflow_dagster.orchestration.control import Mode, control, ensure_if_wanted
 from glassflow_dagster.runners.local import LocalRunner
+from glassflow_dagster.streaming.delivery.batch_clock import ClockMoved
 from tests.e2e.support import Finished, Pipeline, invoke, kill, rows, start, state
 from tests.object_store import ObjectStoreServer
 from tests.waiting import wait_until
@@ -94,6 +97,19 @@ def test_a_driver_without_work_notices_that_another_host_has_taken_over(elsewher
         assert not process.status(elsewhere.state, elsewhere.name).wanted
     finally:
         process.stop(here, elsewhere.name)
+
+
+def test_a_host_with_a_wrong_clock_does_not_take_over(
+    elsewhere: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batches would be refused, after it had stopped the driver that works."""
+    monkeypatch.setattr(open_checkpoint, "server_lead_ms", lambda _: 3_600_000)
+    config, options = load_pipeline(elsewhere.file), RunOptions(tmp_path / "here", until_caught_up=True)
+    with pytest.raises(ClockMoved, match="the clock of this machine is implausible"):
+        run_pipeline(config, options, print)
+    elsewhere.send([{"id": "b", "n": 2}])
+    wait_until(lambda: rows(elsewhere) == 2, "the other one goes on")
+    assert state(elsewhere) == "RUNNING"
 
 
 def test_without_clickhouse_the_status_says_what_is_not_known(pipeline: Pipeline, tmp_path: Path) -> None:

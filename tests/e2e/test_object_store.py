@@ -133,6 +133,7 @@ def other_clickhouse(tmp_path: Path) -> Iterator[int]:
     server.end()
 
 
+@pytest.mark.long
 def test_of_two_drivers_with_two_servers_one_has_the_checkpoint(
     pipeline: Pipeline, object_store: ObjectStoreServer, other_clickhouse: int, tmp_path: Path
 ) -> None:

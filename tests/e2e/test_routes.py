@@ -65,6 +65,7 @@ def create(pipeline: Pipeline, table: str, constraint: str = "") -> None:
     )
 
 
+@pytest.mark.long
 def test_each_event_goes_to_one_table(routed: Pipeline, spark: SparkSession) -> None:
     """Deduplication knows the keys of all tables; the ledger, the counts and the comparison of keys do, by table."""
     routed.send([*EVENTS, *AGAIN, b"broken", {"id": "odd", "n": None, "type": "buy"}])

@@ -66,6 +66,7 @@ def require_exact(pipeline: Pipeline, spark: SparkSession) -> None:
     assert found.passed, found.description
 
 
+@pytest.mark.long
 def test_an_event_goes_to_each_table_that_takes_it(shared: Pipeline, spark: SparkSession) -> None:
     """A key is known once for all tables, and each row is counted."""
     shared.send([*EVENTS, *EVENTS[:10], b"broken"])

@@ -111,6 +111,7 @@ def test_a_field_that_comes_steadily_fills_a_column_from_the_next_batch_on(
     assert len(book(evolving)) == 6
 
 
+@pytest.mark.long
 def test_a_field_is_taken_up_while_the_pipeline_runs(evolving: Pipeline, spark: SparkSession) -> None:
     """Also after the driver was killed: what it took up stays."""
     start(evolving)

@@ -140,6 +140,7 @@ def topic(stack: Stack) -> str:
     return name
 
 
+@pytest.mark.long
 def test_five_commands_and_no_python_make_a_project_whose_stream_runs(
     stack: Stack, project: Project, topic: str
 ) -> None:

@@ -2,22 +2,21 @@
 
 obstore (Rust's object_store) creates by `If-None-Match: *`, and is one wheel without dependencies. pyarrow.fs has no
 conditional writes. s3fs has them, but its aiobotocore needs another botocore than current boto3, which comes with the
-tokens for Amazon MSK.
-
-It is imported when it is first used: most pipelines keep their state in a local folder.
+tokens for Amazon MSK. `storage.py` imports this module only where it is needed.
 """
 
 import re
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import obstore
+from obstore import exceptions
+from obstore.store import S3Store
 
 from glassflow_dagster.config.model.state import State
 from glassflow_dagster.errors import GlassflowError
-
-if TYPE_CHECKING:
-    from obstore.store import S3Store
 
 T = TypeVar("T")
 
@@ -25,6 +24,7 @@ T = TypeVar("T")
 _WRITER = "glassflow-writer"
 
 _NO_BUCKET, _NO_OBJECT = "NoSuchBucket", "NoSuchKey"
+_WRONG_CLOCK = "RequestTimeTooSkewed"
 # In the text of an error: what a server has answered, and what begins its internal details.
 _S3_CODE = re.compile(r"<Code>(\w+)</Code>")
 _HTTP_STATUS = re.compile(r"status code: (\d{3}[\w ]*)")
@@ -48,10 +48,7 @@ class ObjectStorage:
     """A `Storage` (storage.py) below a prefix of a bucket."""
 
     def __init__(self, state: State, path: str) -> None:
-        """Prepare the access, without a request. path: of the root, below the URL of `state`.
-
-        Raises `StorageError` where the library is not installed.
-        """
+        """Prepare the access, without a request. path: of the root, below the URL of `state`."""
         self._state = state
         self._root = "/".join(part for part in (state.prefix, path.strip("/")) if part)
         self._store = _open(state, _RETRY_FOR, _MOST_RETRIES)
@@ -72,14 +69,10 @@ class ObjectStorage:
 
     def read(self, name: str) -> bytes:
         """See `Storage`."""
-        import obstore  # noqa: PLC0415 - see the module
-
         return bytes(self._ask(name, lambda key: obstore.get(self._store, key).bytes()))
 
     def exists(self, name: str) -> bool:
         """See `Storage`."""
-        import obstore  # noqa: PLC0415 - see the module
-
         try:
             self._ask(name, lambda key: obstore.head(self._store, key))
         except FileNotFoundError:
@@ -88,8 +81,6 @@ class ObjectStorage:
 
     def names(self, folder: str) -> list[str]:
         """See `Storage`."""
-        import obstore  # noqa: PLC0415 - see the module
-
         found = self._ask(folder, lambda key: obstore.list_with_delimiter(self._store, _below(key)))
         keys = [*(entry["path"] for entry in found["objects"] if entry["size"]), *found["common_prefixes"]]
         return [key.rstrip("/").rpartition("/")[2] for key in keys]
@@ -101,8 +92,6 @@ class ObjectStorage:
 
     def create(self, name: str, content: bytes) -> None:
         """See `Storage`. The answer to a PUT may be lost, and the PUT repeated: then the object there is its own."""
-        import obstore  # noqa: PLC0415 - see the module
-
         writer = str(uuid.uuid4())
         own = {_WRITER: writer}
         try:
@@ -114,14 +103,10 @@ class ObjectStorage:
 
     def replace(self, name: str, content: bytes) -> None:
         """See `Storage`."""
-        import obstore  # noqa: PLC0415 - see the module
-
         self._ask(name, lambda key: obstore.put(self._store, key, content))
 
     def delete(self, name: str) -> None:
         """See `Storage`."""
-        import obstore  # noqa: PLC0415 - see the module
-
         try:
             self._ask(name, lambda key: obstore.delete(self._store, key))
         except FileNotFoundError:
@@ -129,8 +114,6 @@ class ObjectStorage:
 
     def delete_folder(self, folder: str) -> None:
         """See `Storage`."""
-        import obstore  # noqa: PLC0415 - see the module
-
         keys = self._keys(folder)
         if keys:
             self._ask(folder, lambda _: obstore.delete(self._store, keys))
@@ -142,8 +125,6 @@ class ObjectStorage:
 
     def require_usable(self) -> None:
         """Raise `StorageError` where the bucket does not exist or may not be listed, or its server does not answer."""
-        import obstore  # noqa: PLC0415 - see the module
-
         store = _open(self._state, _FIRST_RETRY_FOR, _FIRST_RETRIES)
         self._ask("", lambda key: next(iter(obstore.list(store, _below(key), chunk_size=1)), None))
 
@@ -170,8 +151,6 @@ class ObjectStorage:
 
         These are empty, as none of a checkpoint's files is.
         """
-        import obstore  # noqa: PLC0415 - see the module
-
         found = self._ask(folder, lambda key: obstore.list(self._store, _below(key)).collect())
         return [entry["path"] for entry in found if entry["size"]]
 
@@ -184,8 +163,6 @@ class ObjectStorage:
 
         name: of the object below the root. request: gets its key in the bucket.
         """
-        from obstore import exceptions  # noqa: PLC0415 - see the module
-
         key = "/".join(part for part in (self._root, name) if part)
         path = f"s3a://{self._state.bucket}/{key}"
         try:
@@ -207,6 +184,11 @@ class ObjectStorage:
             return (
                 f"{path}: bucket {self._state.bucket} does not exist on {self._server}; create it, or correct the URL "
                 "of the state"
+            )
+        if code == _WRONG_CLOCK:
+            return (
+                f"{path}: {self._server} refuses requests of this host ({code}), whose clock differs from its own by "
+                "more than 15 minutes; set the clock, best with NTP"
             )
         if (status := _HTTP_STATUS.search(str(error))) and status[1].startswith(("401", "403")):
             return (
@@ -242,14 +224,8 @@ def _first_line(error: Exception) -> str:
     return " ".join(str(error).partition(_DETAILS)[0].split()).rpartition(" - ")[2]
 
 
-def _open(state: State, retry_for: timedelta, retries: int) -> "S3Store":
-    """Return obstore's view of the bucket; raise `StorageError` where the library is not installed."""
-    try:
-        from obstore.store import S3Store  # noqa: PLC0415 - see the module
-    except ModuleNotFoundError:
-        raise StorageError(
-            f"{state.url}: state in an object store needs a library; run: pip install 'glassflow-dagster[s3]'"
-        ) from None
+def _open(state: State, retry_for: timedelta, retries: int) -> S3Store:
+    """Return obstore's view of the bucket."""
     endpoint = state.endpoint_in()
     config: dict[str, Any] = {"region": state.region_in()}
     if endpoint:

@@ -18,10 +18,14 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from glassflow_dagster.config.model.state import State
+from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.durable import sync_folder
+
+if TYPE_CHECKING:
+    from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage
 
 # What file systems without hard links answer.
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -88,10 +92,7 @@ def open_storage(state: State | None, folder: Path, pipeline_id: str) -> Storage
         return LocalStorage(folder / _CHECKPOINT)
     if state.folder is not None:
         return LocalStorage(state.folder / pipeline_id / _CHECKPOINT, is_shared=True)
-    # A library that pipelines with a local checkpoint do not need.
-    from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage  # noqa: PLC0415
-
-    return ObjectStorage(state, f"{pipeline_id}/{_CHECKPOINT}")
+    return _object_storage(state, f"{pipeline_id}/{_CHECKPOINT}")
 
 
 def stored_pipelines(state: State | None, folder: Path) -> tuple[str, ...]:
@@ -103,11 +104,22 @@ def stored_pipelines(state: State | None, folder: Path) -> tuple[str, ...]:
     if root is not None:
         return tuple(sorted(entry.parent.name for entry in root.glob(f"*/{_CHECKPOINT}")))
     assert state is not None
-    from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage  # noqa: PLC0415 - as above
-
-    storage = ObjectStorage(state, "")
+    storage = _object_storage(state, "")
     storage.require_usable()
     return tuple(sorted(name for name in storage.names("") if storage.names(f"{name}/{_CHECKPOINT}")))
+
+
+def _object_storage(state: State, path: str) -> "ObjectStorage":
+    """Return the storage at a path of a store; raise `GlassflowError` where the library is missing."""
+    try:
+        # A library that pipelines with a local checkpoint do not need.
+        from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise GlassflowError(
+            f"{state.url}: state in an object store needs the library {error.name}; run: pip install "
+            "'glassflow-dagster[s3]'"
+        ) from None
+    return ObjectStorage(state, path)
 
 
 class LocalStorage:

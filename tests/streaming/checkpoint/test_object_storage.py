@@ -1,6 +1,7 @@
 """What is particular to a checkpoint in an object store: lost answers, and errors that say what to do."""
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,13 @@ from typing import Any
 import pytest
 
 from glassflow_dagster.config.model.state import State
+from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.streaming.checkpoint import object_storage as module
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointError
 from glassflow_dagster.streaming.checkpoint.copy import copy_checkpoint
 from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage, StorageError
-from glassflow_dagster.streaming.checkpoint.storage import LocalStorage, stored_pipelines
+from glassflow_dagster.streaming.checkpoint.storage import LocalStorage, open_storage, stored_pipelines
 from tests.object_store import LosingProxy, ObjectStoreServer
 from tests.streaming.checkpoint.test_checkpoint import plan, spark_files
 
@@ -84,10 +86,11 @@ def test_a_store_that_ignores_conditions_is_refused(
     assert list(storage.walk()) == []
 
 
-def test_the_library_is_asked_for(object_store: ObjectStoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "obstore.store", None)
-    with pytest.raises(StorageError, match=r"pip install 'glassflow-dagster\[s3\]'"):
-        module.ObjectStorage(object_store.state(), "p")
+def test_the_library_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.delitem(sys.modules, module.__name__)
+    with pytest.raises(GlassflowError, match=r"needs the library obstore; run: pip install 'glassflow-dagster\[s3\]'"):
+        open_storage(State(url="s3a://bucket"), tmp_path, "p")
 
 
 def test_pipelines_of_a_store_are_those_with_a_checkpoint(object_store: ObjectStoreServer, tmp_path: Any) -> None:

@@ -1,0 +1,84 @@
+"""Database and table: a new one, or one that is there."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from clickhouse_connect.driver.client import Client
+
+from glassflow_dagster.clickhouse.client import connect
+from glassflow_dagster.clickhouse.names import list_columns, list_tables
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.wizard.draft import Draft, ServerColumn, Target
+from glassflow_dagster.wizard.questions import Answers, Option, Question, refused, required
+from glassflow_dagster.wizard.steps.step import Step
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# The bookkeeping tables.
+_OWN = "glassflow_"
+# Columns of these kinds are computed by the server.
+_COMPUTED = {"MATERIALIZED", "ALIAS", "EPHEMERAL"}
+
+
+def _ask(draft: Draft) -> list[Question]:
+    database = draft.target.database if draft.target else "analytics"
+    table = draft.target.table if draft.target else re.sub(r"\W", "_", draft.source.topic)
+    return [
+        Question(
+            "database", "Database", "suggest", database, tuple(map(Option, draft.databases)),
+            "one that is there, or the name of a new one",
+        ),
+        Question(
+            "table", "Table", "suggest", table, tables_of(draft, database),
+            "one that is there, or the name of a new one",
+        ),
+    ]  # fmt: skip
+
+
+def tables_of(draft: Draft, database: str) -> tuple[Option, ...]:
+    """Return the tables of a database, with their engines; without the product's own. Empty without an answer."""
+    if database not in draft.databases:
+        return ()
+    try:
+        found = _asked(draft, lambda client: list_tables(client, database))
+    except GlassflowError:
+        # They are suggestions: the answer is checked.
+        return ()
+    return tuple(Option(each["name"], remark=each["engine"]) for each in found if not each["name"].startswith(_OWN))
+
+
+def _answer(draft: Draft, answers: Answers) -> str:
+    database = required(answers, "database", "choose one, or name a new one")
+    table = required(answers, "table", "choose one, or name a new one")
+    try:
+        found = _asked(draft, lambda client: list_columns(client, database, table))
+    except GlassflowError as error:
+        raise refused("table", str(error)) from None
+    for name, text in (("database", database), ("table", table)):
+        if not found and not _NAME.fullmatch(text):
+            raise refused(name, "a new one has letters, digits and '_' only, and no digit first; choose another name")
+    columns = tuple(
+        ServerColumn(each["name"], each["type"], bool(each["default_kind"]))
+        for each in found
+        if each["default_kind"] not in _COMPUTED
+    )
+    target = Target(database, table, columns if found else None)
+    if target != draft.target:
+        draft.mapping, draft.order_by = (), ""
+        draft.forget("columns")
+    draft.target = target
+    draft.answered("table")
+    if found:
+        return f"{database}.{table} has {len(columns)} column{'s' if len(columns) != 1 else ''} to fill."
+    return f"{database}.{table} is new; it is created when the pipeline starts."
+
+
+def _asked(draft: Draft, ask: Callable[[Client], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    client = connect(draft.clickhouse_connection)
+    try:
+        return ask(client)
+    finally:
+        client.close()
+
+
+STEP = Step("table", "Table", "The table that gets the rows.", _ask, _answer)

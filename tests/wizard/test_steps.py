@@ -1,0 +1,204 @@
+"""What the steps ask, what an answer changes, and which answers are refused. Kafka and ClickHouse are not asked."""
+
+import pytest
+
+from glassflow_dagster.wizard.draft import JoinChoice, MappedColumn, ServerColumn, Target
+from glassflow_dagster.wizard.keys_help import find_keys
+from glassflow_dagster.wizard.questions import AnswerRefused, Question
+from glassflow_dagster.wizard.steps import (
+    STEPS,
+    batching,
+    columns,
+    is_open,
+    join,
+    kafka,
+    key,
+    next_open,
+    review,
+    steps_of,
+    transform,
+)  # fmt: skip
+from glassflow_dagster.wizard.steps.step import Step
+from tests.wizard.drafts import draft, joined
+
+
+def question(step: Step, name: str, **parts: object) -> Question:
+    made = parts.get("draft") or draft()
+    return next(each for each in step.ask(made) if each.name == name)  # type: ignore[arg-type]
+
+
+def problems(step: Step, made: object, **answers: str) -> dict[str, str]:
+    with pytest.raises(AnswerRefused) as refused:
+        step.answer(made, answers)  # type: ignore[arg-type]
+    return {
+        path: "\n".join(e.text for e in refused.value.problems if e.path == path)
+        for path in {e.path for e in refused.value.problems}
+    }
+
+
+def test_the_key_is_proposed_with_the_share_of_repeats() -> None:
+    asked = question(key.STEP, "key")
+    assert asked.values == ("order_id",)
+    assert asked.options[0].remark.startswith("10.0% repeats: 90 values in 100 events")
+    assert next(each for each in asked.options if each.value == "user_id").remark.startswith(
+        "shared by different events"
+    )
+
+
+def test_a_key_of_several_fields_and_none_are_answers() -> None:
+    made = draft()
+    assert key.STEP.answer(made, {"key": "order_id\nuser_id", "window": "2h"}) == (
+        "The first event of each order_id, user_id within 2h is kept."
+    )
+    assert (made.source.key, made.source.window) == (("order_id", "user_id"), "2h")
+    assert key.STEP.answer(made, {"window": "1h"}) == "Every event is written."
+
+
+@pytest.mark.parametrize(("window", "says"), [("soon", "is not a duration"), ("8d", "7 days"), ("0s", "7 days")])
+def test_a_window_that_cannot_be_is_refused(window: str, says: str) -> None:
+    assert says in problems(key.STEP, draft(), key="order_id", window=window)["window"]
+
+
+def test_a_filter_with_a_mistake_is_refused_with_a_caret_below_it() -> None:
+    made = draft()
+    found = problems(transform.STEP, made, filter="amont > 0", computed="total = amount *\nbare")
+    assert found["filter"].endswith("\n  amont > 0\n  ^^^^^")
+    assert found["computed"].startswith("line 1: ")
+    assert "\nline 2: write NAME = EXPRESSION" in found["computed"]
+    assert made.source.filter == ""
+
+
+def test_a_computed_field_has_the_kind_of_its_expression() -> None:
+    made = draft()
+    transform.STEP.answer(made, {"filter": "", "computed": "total = amount * price\n\nbig = amount >= 10"})
+    assert [(each.name, each.kind) for each in made.computed] == [("total", "float"), ("big", "bool")]
+    assert [each.value for each in transform.STEP.ask(made)] == ["", "total = amount * price\nbig = amount >= 10"]
+
+
+def test_the_join_is_proposed_by_the_id_that_both_topics_have() -> None:
+    made = joined()
+    assert join.proposed(made.source, made.right) == JoinChoice("user_id", "user_id")  # type: ignore[arg-type]
+
+
+def test_a_join_by_fields_of_different_kinds_is_refused_at_its_question() -> None:
+    made = joined()
+    found = problems(join.STEP, made, left_key="user_id", right_key="amount", window="1h", right_window="1h")
+    assert "never equal" in found["right_key"]
+    assert made.join is None
+
+
+def test_a_join_is_answered_with_the_deduplication_of_its_partner() -> None:
+    made = joined()
+    answers = {
+        "left_key": "user_id",
+        "right_key": "user_id",
+        "window": "2h",
+        "type": "inner",
+        "right_dedup": "event_id",
+    }
+    assert join.STEP.answer(made, answers) == "orders.user_id = users.user_id within 2h."
+    assert made.join == JoinChoice("user_id", "user_id", "2h", "inner")
+    assert made.right is not None
+    assert made.right.key == ("event_id",)
+
+
+def test_the_step_of_the_join_is_only_asked_with_a_partner() -> None:
+    assert join.STEP not in steps_of(draft())
+    assert join.STEP in steps_of(joined())
+
+
+def test_a_step_is_open_once_those_before_it_are_answered() -> None:
+    made = draft()
+    assert next_open(made) is STEPS[0]
+    assert not is_open(made, key.STEP)
+    made.done = {"kafka", "topic"}
+    assert is_open(made, key.STEP)
+    assert next_open(made) is key.STEP
+
+
+def mapping_answers(made: object, **changes: str) -> dict[str, str]:
+    answers = {}
+    for index, row in enumerate(columns.rows(made)):  # type: ignore[arg-type]
+        answers |= {f"column.{index}": row.mapped.column, f"type.{index}": row.mapped.type}
+        answers |= {f"use.{index}": "yes"} if row.mapped.used else {}
+    return {**answers, "order_by": "order_id", **changes}
+
+
+def test_a_mapping_is_refused_at_the_column_that_is_wrong() -> None:
+    made = draft()
+    assert set(problems(columns.STEP, made, **mapping_answers(made, **{"type.2": "Int12"}))) == {"type.2"}
+    assert set(problems(columns.STEP, made, **mapping_answers(made, **{"column.1": "order_id"}))) == {"column.1"}
+    assert made.mapping == ()
+    nothing = {name: value for name, value in mapping_answers(made).items() if not name.startswith("use")}
+    assert "tick one" in problems(columns.STEP, made, **nothing)[""]
+
+
+def test_columns_of_an_existing_table_keep_its_types() -> None:
+    table = Target(
+        "shop", "orders", (ServerColumn("id", "UUID", has_default=False), ServerColumn("n", "Int8", has_default=False))
+    )
+    made = draft(target=table)
+    assert "order_by" not in {each.name for each in columns.STEP.ask(made)}
+    answers = {"use.0": "yes", "column.0": "id", "type.0": "String"}
+    assert columns.STEP.answer(made, answers) == "Columns that are filled: 1. With their type's default: n."
+    assert made.mapping[0] == MappedColumn("order_id", "id", "UUID")
+    assert "has no column 'other'" in problems(columns.STEP, made, **{"use.0": "yes", "column.0": "other"})["column.0"]
+
+
+def test_batching_is_a_number_and_a_duration() -> None:
+    made = draft()
+    batching.STEP.answer(made, {"rows": "20,000", "delay": "500ms"})
+    assert (made.rows, made.delay) == (20_000, "500ms")
+    assert "no positive number" in problems(batching.STEP, made, rows="many", delay="1s")["rows"]
+    assert "not longer than 0" in problems(batching.STEP, made, rows="1", delay="0s")["delay"]
+
+
+def test_an_edited_text_is_the_definition_until_a_step_is_answered_again() -> None:
+    made = draft()
+    text = next(each.value for each in review.STEP.ask(made) if each.name == "text")
+    edited = text.replace("max_delay_time: 1s", "max_delay_time: 3s")
+    definition = review.final_definition(made, {"text": edited, "pipeline_id": "orders", "name": ""})
+    assert definition["sink"]["max_delay_time"] == "3s"
+    assert made.text == edited.strip()
+    batching.STEP.answer(made, {"rows": "10", "delay": "2s"})
+    assert made.text is None
+    assert "max_delay_time: 2s" in next(each.value for each in review.STEP.ask(made) if each.name == "text")
+
+
+def test_an_id_and_a_name_above_the_text_count() -> None:
+    made = draft()
+    text = next(each.value for each in review.STEP.ask(made) if each.name == "text")
+    definition = review.final_definition(made, {"text": text, "pipeline_id": "other-orders", "name": "Orders"})
+    assert (definition["pipeline_id"], definition["name"]) == ("other-orders", "Orders")
+    assert made.pipeline_id == "other-orders"
+
+
+def test_a_text_with_mistakes_is_refused_with_each() -> None:
+    made = draft()
+    answers = {"text": "pipeline_id: orders\nsources: []", "pipeline_id": "orders", "name": ""}
+    assert set(problems(review.STEP, made, **answers)) >= {"sources", "sink"}
+    assert "neither YAML nor JSON" in problems(review.STEP, made, **{**answers, "text": "a: ["})[""]
+
+
+def test_brokers_that_do_not_answer_are_refused() -> None:
+    made = draft()
+    made.kafka = None
+    assert "127.0.0.1:1" in problems(kafka.STEP, made, brokers="127.0.0.1:1")["brokers"]
+    assert problems(kafka.STEP, made, brokers="", protocol="PLAINTEXT").keys() == {"brokers"}
+    assert problems(kafka.STEP, made, brokers="127.0.0.1:1", protocol="SASL_SSL").keys() == {"username"}
+
+
+def test_a_password_is_not_sent_to_other_brokers() -> None:
+    made = draft()
+    made.kafka = {"brokers": ["a:1"], "protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "u", "password": "p"}
+    asked = question(kafka.STEP, "password", draft=made)
+    assert asked.value == ""
+    found = problems(kafka.STEP, made, brokers="b:1", protocol="SASL_SSL", username="u", password="")
+    assert "for other brokers" in found["password"]
+
+
+def test_keys_of_a_definition_are_found_by_words() -> None:
+    [found] = [each for each in find_keys("max_batch_size") if each.path == "sink.max_batch_size"]
+    assert found.type == "integer"
+    assert "sink.mapping[].column_type" in {each.path for each in find_keys("column_type")}
+    assert find_keys("nothing like it") == []
