@@ -65,8 +65,8 @@ class SparkSubmitSettings(_Settings):
     web_url: str | None = Field(
         default=None,
         pattern=r"^https?://\S+[^/\s]$",
-        description=f"the master's web page, by which logs are found; if omitted: port {_WEB_PORT} of the master; only "
-        "with deploy_mode cluster",
+        description=f"the master's web page, by which logs are found, and drivers that were started again on "
+        f"another worker; if omitted: port {_WEB_PORT} of the master; only with deploy_mode cluster",
     )
 
     @field_validator("master")

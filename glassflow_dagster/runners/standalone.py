@@ -11,6 +11,7 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -34,6 +35,8 @@ from glassflow_dagster.runners.spark_submit import require_for_cluster, size_set
 NOTE = "submission.json"
 _MODULE = "glassflow_dagster.driver.submitted"
 _STARTER = "org.apache.spark.deploy.PythonRunner"
+# The setting with the id of a submission, which is on the command line of the driver's JVM.
+_MARK = "spark.glassflow.submission"
 # Relative to the folder in which a worker starts the driver.
 _STATE = "state"
 _ANSWER_SECONDS = 10.0
@@ -46,11 +49,13 @@ _STORE = (
     "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
 )  # fmt: skip
 
+# Of a driver whose worker is lost, for ever: it is started again under another id.
+_RELAUNCHED = "RELAUNCHING"
 # What the master says of a driver -> the state of the stream, and what that means.
 _STATES = {
     "SUBMITTED": (StreamState.STARTING, "waits for a worker with enough cores and memory"),
     "RUNNING": (StreamState.RUNNING, "runs"),
-    "RELAUNCHING": (StreamState.STARTING, "is being started again"),
+    _RELAUNCHED: (StreamState.STARTING, "is being started again"),
     "FINISHED": (StreamState.STOPPED, "has stopped"),
     "KILLED": (StreamState.STOPPED, "was ended through the master"),
     "FAILED": (StreamState.FAILED, "has failed"),
@@ -59,12 +64,16 @@ _STATES = {
 
 
 class Submitted(BaseModel):
-    """The note of a driver: its id, the fingerprint of its definition, and where the master answers."""
+    """The note of a driver: its id, the fingerprint of its definition, and where the master answers.
+
+    submission: by which the driver is found again once the master has given it another id.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     settings: SparkSubmitSettings
     driver_id: str
+    submission: str
     fingerprint: str
     rest_server: str
     web_page: str
@@ -90,28 +99,28 @@ class StandaloneRunner(RemoteRunner):
 
     def _submit(self, config: PipelineConfig, report: Callable[[str], None]) -> None:
         """Submit the driver, and note its id; raises `GlassflowError` where the master refuses it."""
-        master = self._master(config)
+        master, submission = self._master(config), str(uuid.uuid4())
         rest_server = self.settings.rest_server(master)
-        answer = _ask(f"{rest_server}/v1/submissions/create", self.request(config))
+        answer = _ask(f"{rest_server}/v1/submissions/create", self.request(config, submission))
         driver_id = answer.get("submissionId")
         if not answer.get("success") or not driver_id:
             raise GlassflowError(f"{rest_server}: did not take the driver: {_first_line(answer.get('message'))}")
         note = Submitted(
             settings=self.settings,
             driver_id=driver_id,
+            submission=submission,
             fingerprint=config.fingerprint,
             rest_server=rest_server,
             web_page=self.settings.web_page(master),
         )
-        file = pipeline_folder(self.state, config.pipeline_id) / NOTE
-        # Replaced as a whole: without it, nothing would find the driver.
-        temporary = file.with_suffix(".new")
-        temporary.write_text(note.model_dump_json())
-        temporary.replace(file)
+        self._write_note(config.pipeline_id, note)
         report(f"{config.pipeline_id}: submitted {driver_id} to {master}")
 
-    def request(self, config: PipelineConfig) -> dict[str, Any]:
-        """Return the request to the master for a driver: secrets are in its environment. Raises `GlassflowError`."""
+    def request(self, config: PipelineConfig, submission_id: str) -> dict[str, Any]:
+        """Return the request to the master for a driver: secrets are in its environment. Raises `GlassflowError`.
+
+        submission_id: of this request alone.
+        """
         master, spark = self._master(config), {**config.spark, **self.spark_config}
         submission = Submission(
             # The references are resolved: the driver's host has other variables and files.
@@ -135,6 +144,7 @@ class StandaloneRunner(RemoteRunner):
                 "spark.master": master,
                 "spark.submit.deployMode": "cluster",
                 "spark.driver.supervise": "true",
+                _MARK: submission_id,
                 "spark.pyspark.python": self.settings.python or sys.executable,
                 **{name: spark[name] for name in _OF_MASTER if name in spark},
             },
@@ -150,19 +160,18 @@ class StandaloneRunner(RemoteRunner):
         if note is None:
             return None
         answer = _status(note)
-        known = _STATES.get(str(answer.get("driverState")))
-        if not answer.get("success") or known is None:
-            return RemoteDriver(
-                note.driver_id,
-                StreamState.FAILED,
-                f"{note.rest_server} does not know {note.driver_id} any more; the next start repeats the open batch",
-                note.fingerprint,
-                note.web_page,
-            )
-        state, meaning = known
-        worker = answer.get("workerHostPort")
-        message = f"{note.driver_id} {meaning}" + (f" on {worker}" if worker else "")
-        return RemoteDriver(note.driver_id, state, message, note.fingerprint, note.web_page)
+        if answer.get("driverState") == _RELAUNCHED and (driver_id := _successor(note)):
+            note = note.model_copy(update={"driver_id": driver_id})
+            self._write_note(pipeline_id, note)
+            answer = _status(note)
+        return _driver(note, answer)
+
+    def _write_note(self, pipeline_id: str, note: Submitted) -> None:
+        """Replace the note as a whole: without it, nothing would find the driver. Raises `OSError`."""
+        file = pipeline_folder(self.state, pipeline_id) / NOTE
+        temporary = file.with_suffix(".new")
+        temporary.write_text(note.model_dump_json())
+        temporary.replace(file)
 
     def _ask_to_end(self, pipeline_id: str, *, at_once: bool) -> None:  # noqa: ARG002 - see the docstring
         """Have the master end the driver. A standalone master has no other way for one that is to end at once."""
@@ -172,14 +181,12 @@ class StandaloneRunner(RemoteRunner):
     def log_of(self, pipeline_id: str, lines: int = LOG_LINES) -> str:
         """Return the last lines of the driver's output, which its worker serves; empty where it is not reached."""
         note = read_note(self, pipeline_id)
-        worker = _worker_page(note) if note else None
-        if note is None or worker is None:
+        if note is None:
             return ""
-        query = urllib.parse.urlencode({"driverId": note.driver_id, "logType": "stdout", "byteLength": _LOG_BYTES})
         try:
-            # The first line says which bytes follow.
-            text = _get(f"{worker}/log/?{query}").partition("\n")[2]
-        except OSError:
+            pages = _worker_pages(_cluster_page(note))
+            text = _output(pages[_status(note)["workerId"]], note.driver_id, "stdout")
+        except (OSError, ValueError, KeyError, GlassflowError):
             return ""
         return "\n".join(text.splitlines()[-lines:])
 
@@ -197,14 +204,59 @@ def read_note(runner: RemoteRunner, pipeline_id: str) -> Submitted | None:
         ) from None
 
 
-def _worker_page(note: Submitted) -> str | None:
-    """Return the URL of the web page of the worker that has run the driver; None where it is not known."""
+def _driver(note: Submitted, answer: Mapping[str, Any]) -> RemoteDriver:
+    """Return a driver by the master's answer about it."""
+    known = _STATES.get(str(answer.get("driverState")))
+    if not answer.get("success") or known is None:
+        message = f"{note.rest_server} does not know {note.driver_id} any more; the next start repeats the open batch"
+        return RemoteDriver(note.driver_id, StreamState.FAILED, message, note.fingerprint, note.web_page)
+    state, meaning = known
+    worker = answer.get("workerHostPort")
+    message = f"{note.driver_id} {meaning}" + (f" on {worker}" if worker else "")
+    return RemoteDriver(note.driver_id, state, message, note.fingerprint, note.web_page)
+
+
+def _successor(note: Submitted) -> str | None:
+    """Return the id under which the master has started a driver again on another worker; None if it is not found.
+
+    The master tells of no connection between the two. But a worker writes the command line of a driver's JVM into its
+    output, and there is the id of the submission.
+    """
     try:
-        worker = _status(note).get("workerId")
-        workers = json.loads(_get(f"{note.web_page}/json/")).get("workers", [])
-    except (OSError, ValueError, GlassflowError):
+        cluster = _cluster_page(note)
+        pages = _worker_pages(cluster)
+        drivers = [*cluster.get("activedrivers", []), *cluster.get("completeddrivers", [])]
+        for driver in sorted(drivers, key=lambda each: str(each["id"]), reverse=True):
+            page = pages.get(driver.get("worker"))
+            if driver["id"] == note.driver_id or page is None:
+                continue
+            if f"{_MARK}={note.submission}" in _output(page, driver["id"], "stderr", start=0):
+                return str(driver["id"])
+    except (OSError, ValueError, KeyError):
         return None
-    return next((str(each["webuiaddress"]) for each in workers if each.get("id") == worker), None)
+    return None
+
+
+def _cluster_page(note: Submitted) -> dict[str, Any]:
+    """Return what the master's web page tells of workers and drivers; raises `OSError`, `ValueError`."""
+    content: dict[str, Any] = json.loads(_get(f"{note.web_page}/json/"))
+    return content
+
+
+def _worker_pages(cluster: Mapping[str, Any]) -> dict[str, str]:
+    """Return the URLs of the workers' web pages by the workers' ids."""
+    return {str(each["id"]): str(each["webuiaddress"]) for each in cluster.get("workers", [])}
+
+
+def _output(page: str, driver_id: str, kind: str, start: int | None = None) -> str:
+    """Return the end of a driver's output, which its worker serves; what follows byte `start` where that is given.
+
+    kind: stdout or stderr. Raises `OSError`.
+    """
+    place = {} if start is None else {"offset": start}
+    query = urllib.parse.urlencode({"driverId": driver_id, "logType": kind, "byteLength": _LOG_BYTES, **place})
+    # The first line says which bytes follow.
+    return _get(f"{page}/log/?{query}").partition("\n")[2]
 
 
 def _status(note: Submitted) -> dict[str, Any]:

@@ -61,6 +61,7 @@ def test_a_master_that_does_not_answer_is_named(tmp_path: Path, command: str) ->
     note = Submitted(
         settings=SparkSubmitSettings(deploy_mode="cluster"),
         driver_id="driver-1",
+        submission="1",
         fingerprint="",
         rest_server="http://127.0.0.1:1",
         web_page="http://127.0.0.1:1",

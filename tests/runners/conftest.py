@@ -83,7 +83,7 @@ class Place:
         wait_until(lambda: driver not in self.drivers(), "the driver is dead")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Run a master, two workers, Kafka, ClickHouse and an object store; skips where there can be no such hosts."""
     if reason := missing():

@@ -48,7 +48,7 @@ def test_a_stream_is_launched_watched_and_stopped_in_good_order(place_of: PlaceO
     assert runner.stop(config) is Ending.STOPPED
     after = runner.status(config)
     assert (after.state, after.wanted) == (StreamState.STOPPED, False)
-    assert place.drivers() == []
+    wait_until(lambda: not place.drivers(), "its process has ended")
     # A batch that was begun is finished.
     assert place.pipeline.ledger()["read"] == 100
 
@@ -136,4 +136,4 @@ def test_a_launch_that_cannot_succeed_says_why_and_leaves_nothing_running(place_
     assert status.state not in {StreamState.RUNNING, StreamState.STARTING}
     # Whoever watches it tries again.
     assert status.wanted
-    assert place.drivers() == []
+    wait_until(lambda: not place.drivers(), "its process has ended")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from glassflow_dagster.driver.process import StreamState
+from glassflow_dagster.driver.process import Ending, StreamState
 from glassflow_dagster.local.object_store import SECRET_KEY
 from tests.e2e.support import invoke, rows
 from tests.runners.conftest import Cluster, Place
@@ -54,7 +54,10 @@ def test_a_lost_host_takes_nothing_with_it(place_of: Callable[[str], Place], clu
             evidence=lambda: (place.runner.status(place.config()), place.runner.logs(place.config())),
         )
         assert place.drivers() not in ([], before)
-        assert place.state() is StreamState.RUNNING
+        # The master has given it another id, by which it is found and stopped.
+        wait_until(lambda: place.state() is StreamState.RUNNING, "it runs", evidence=place.state)
+        assert place.runner.stop(place.config()) is Ending.STOPPED
+        wait_until(lambda: not place.drivers(), "its process has ended")
     finally:
         cluster.spark.start_worker(lost)
     expected = EVENTS + EVENTS // 2

@@ -95,7 +95,7 @@ def test_what_a_standalone_driver_is_to_do_is_in_its_environment_only(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     given = {"spark.authenticate.secret": SECRET, "spark.driver.memory": "2g"}
     runner, config = standalone(tmp_path, given, master=MASTER, python="/opt/bin/python"), pipeline()
-    request = runner.request(config)
+    request = runner.request(config, "submission-1")
     variables = request.pop("environmentVariables")
     assert SECRET not in str(request)
     assert variables["AWS_SECRET_ACCESS_KEY"] == SECRET
@@ -107,6 +107,7 @@ def test_what_a_standalone_driver_is_to_do_is_in_its_environment_only(
     properties = request["sparkProperties"]
     assert properties["spark.driver.memory"] == "2g"
     assert properties["spark.driver.supervise"] == "true"
+    assert properties["spark.glassflow.submission"] == "submission-1"
     assert properties["spark.pyspark.python"] == "/opt/bin/python"
 
 
@@ -157,7 +158,7 @@ def test_a_master_that_does_not_answer_is_named(tmp_path: Path) -> None:
 def test_a_definition_too_long_for_a_variable_is_refused(tmp_path: Path) -> None:
     config = pipeline(metadata={"tags": [secrets.token_hex(100_000)]})
     with pytest.raises(GlassflowError, match="and a variable of the driver's environment at most"):
-        standalone(tmp_path, master=MASTER).request(config)
+        standalone(tmp_path, master=MASTER).request(config, "submission-1")
 
 
 def test_a_note_that_cannot_be_read_is_named(tmp_path: Path) -> None:
