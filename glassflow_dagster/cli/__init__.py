@@ -14,6 +14,7 @@ from glassflow_dagster.cli.expressions import evaluate
 from glassflow_dagster.cli.infer import infer
 from glassflow_dagster.cli.metrics import metrics
 from glassflow_dagster.cli.otlp import otlp
+from glassflow_dagster.cli.plan import plan
 from glassflow_dagster.cli.pools import pool
 from glassflow_dagster.cli.stack import stack
 from glassflow_dagster.cli.state import state
@@ -30,6 +31,6 @@ def main() -> None:
 
 for _command in (
     stack, run, start, stop, status, pool, metrics, verify, validate, convert, infer, table, evaluate, dead_letters,
-    otlp, api, state,
+    otlp, api, state, plan,
 ):  # fmt: skip
     main.add_command(_command)
