@@ -9,6 +9,7 @@ from glassflow_dagster.bookkeeping.fencing import Epoch, begin_epoch
 from glassflow_dagster.clickhouse.tables import Table, count_by_table
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.prepare import Prepared
+from glassflow_dagster.driver.repartition import partitions_warning
 from glassflow_dagster.driver.spark_process import fit_to_state, shuffle_partitions, spark_settings_of
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointIdentity
 from glassflow_dagster.streaming.checkpoint.consistency import require_ledger, require_topics
@@ -34,7 +35,10 @@ def open_checkpoint(run: RunContext, prepared: Prepared, spark: SparkSession) ->
     identity = _with_partitions(checkpoint, _find_or_create(run, prepared, spark), spark)
     identity = _with_tables(checkpoint, identity, prepared.tables)
     run.heartbeat.update({"checkpoint_id": identity.checkpoint_id})
-    fit_to_state(spark, identity.shuffle_partitions, spark_settings_of(run.config, run.options))
+    settings = spark_settings_of(run.config, run.options)
+    fit_to_state(spark, identity.shuffle_partitions, settings)
+    if warning := partitions_warning(run.config, settings, identity.shuffle_partitions):
+        run.warn(warning)
     epoch = _begin_epoch(run, prepared, identity)
     if checkpoint.is_new and not run.options.start_over:
         run.retry(lambda: require_alone(prepared.client, run.config, prepared.tables, epoch))
