@@ -15,6 +15,7 @@ from glassflow_dagster.cli.infer import infer
 from glassflow_dagster.cli.metrics import metrics
 from glassflow_dagster.cli.new import new
 from glassflow_dagster.cli.otlp import otlp
+from glassflow_dagster.cli.plan import plan
 from glassflow_dagster.cli.pools import pool
 from glassflow_dagster.cli.stack import stack
 from glassflow_dagster.cli.state import state
@@ -31,6 +32,6 @@ def main() -> None:
 
 for _command in (
     stack, run, start, stop, status, logs, pool, metrics, verify, validate, convert, infer, table, evaluate,
-    dead_letters, otlp, api, ui, new, state,
+    dead_letters, otlp, api, ui, new, state, plan,
 ):  # fmt: skip
     main.add_command(_command)

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from glassflow_dagster.cli.options import exit_on_error, report
+from glassflow_dagster.cli.options import exit_on_error, pipelines_option, report, state_option
+from glassflow_dagster.config.folder import find_definition
 from glassflow_dagster.config.model.state import State, is_url
 from glassflow_dagster.driver.process import state_folder
 from glassflow_dagster.errors import GlassflowError
+
+# With more, planning a batch takes longer than it could gain.
+MOST_PARTITIONS = 10_000
 
 if TYPE_CHECKING:
     from glassflow_dagster.streaming.checkpoint.storage import Storage
@@ -18,7 +22,28 @@ if TYPE_CHECKING:
 
 @click.group()
 def state() -> None:
-    """Copy the state of stopped pipelines."""
+    """Copy the state of stopped pipelines, and change its number of partitions."""
+
+
+@state.command("repartition")
+@click.argument("pipeline")
+@click.option(
+    "--partitions", type=click.IntRange(1, MOST_PARTITIONS), required=True, metavar="N", help="The new number."
+)
+@pipelines_option
+@state_option
+@exit_on_error
+def repartition(pipeline: str, partitions: int, pipelines: Path, state: Path) -> None:
+    """Change the number of partitions of a stopped pipeline's state, by which its tasks use more or fewer cores.
+
+    All keys and waiting events are kept. If it is killed, the checkpoint is the old one or the new one.
+    """
+    from glassflow_dagster.driver.repartition import repartition_state
+
+    done = repartition_state(find_definition(pipeline, pipelines), state, partitions, report)
+    before = "as before" if done.before == done.after else f"before: {done.before}"
+    rows = "" if done.rows is None else f"; {done.rows:,} entries were written and compared"
+    click.echo(f"{pipeline}: the state has {done.after} partitions ({before}){rows}")
 
 
 @state.command("copy")

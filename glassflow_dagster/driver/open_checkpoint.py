@@ -10,6 +10,7 @@ from glassflow_dagster.clickhouse.server_clock import server_lead_ms
 from glassflow_dagster.clickhouse.tables import Table, count_by_table
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.prepare import Prepared
+from glassflow_dagster.driver.repartition import partitions_warning
 from glassflow_dagster.driver.spark_process import fit_to_state, shuffle_partitions, spark_settings_of
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointIdentity
 from glassflow_dagster.streaming.checkpoint.consistency import (
@@ -46,7 +47,10 @@ def open_checkpoint(run: RunContext, prepared: Prepared, spark: SparkSession) ->
     identity = _with_partitions(checkpoint, _find_or_create(run, prepared, spark), spark)
     identity = _with_tables(checkpoint, identity, prepared.tables)
     run.heartbeat.update({"checkpoint_id": identity.checkpoint_id})
-    fit_to_state(spark, identity.shuffle_partitions, spark_settings_of(run.config, run.options))
+    settings = spark_settings_of(run.config, run.options)
+    fit_to_state(spark, identity.shuffle_partitions, settings)
+    if warning := partitions_warning(run.config, settings, identity.shuffle_partitions):
+        run.warn(warning)
     # Before this driver fences off one that can go on, where this one could not.
     run.retry(lambda: require_committed_in_ledger(prepared.client, run.config, checkpoint, identity))
     _require_plausible_clock(run, prepared, checkpoint)

@@ -37,6 +37,7 @@ from glassflow_dagster.streaming.checkpoint.consistency import (
     wait_for_topics,
 )
 from glassflow_dagster.streaming.checkpoint.first_start import require_empty, require_nothing_written
+from glassflow_dagster.streaming.checkpoint.repartition_files import finish_replacement
 from glassflow_dagster.streaming.checkpoint.restore import COPY_FIRST
 
 
@@ -119,6 +120,8 @@ def _prepare_checkpoint_files(run: RunContext, checkpoint: Checkpoint) -> None:
     With --rebuild-state a damaged one is moved aside, with --start-over any. --accept-loss checks nothing here. No
     server is contacted. Raises `CheckpointError`.
     """
+    if checkpoint.storage.folder is not None:
+        finish_replacement(checkpoint.folder)
     if run.options.rebuild:
         _set_damaged_aside(run, checkpoint)
     if run.options.start_over:

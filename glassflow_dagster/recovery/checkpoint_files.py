@@ -6,22 +6,21 @@ replaced by logs of the ledger's last batches.
 """
 
 import json
-import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from glassflow_dagster.bookkeeping.ledger import BatchEntry, BatchRange
 from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.streaming.checkpoint.state_files import number_first_version
 from glassflow_dagster.streaming.spark.spark_errors import explain_failure
 from glassflow_dagster.streaming.stages.dedup import put_known
 
-# Names of the files with version 1 of a partition's state, which Spark writes in its first batch.
-_FIRST_VERSION = re.compile(r"(?P<dot>\.?)1\.(?P<kind>zip|changelog)(?P<checksum>(\.crc)?)")
 # A file of the offset log has the version, the batch's metadata as JSON, then one line per source.
 _VERSION_LINE = 0
 _METADATA_LINE = 1
@@ -40,7 +39,7 @@ def write_state(spark: SparkSession, keys: DataFrame | None, dedup: DedupConfig 
         rows = keys if keys is not None else spark.createDataFrame([], _KEY_COLUMNS)
         rows.write.parquet(str(key_folder))
         key_stream = spark.readStream.schema(_KEY_COLUMNS).parquet(str(key_folder))
-        query = put_known(key_stream, dedup) if dedup is not None else key_stream
+        query = put_known(key_stream.withColumn("source", F.lit(0)), [dedup]) if dedup is not None else key_stream
         writer = query.writeStream.format("noop").outputMode("append").trigger(availableNow=True)
         writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
     except PySparkException as error:
@@ -70,11 +69,7 @@ def continue_after(checkpoint: Path, batches: Sequence[BatchEntry]) -> None:
     # The initial offsets: Spark uses them only before its first batch, so zeros are enough.
     zeros = {topic: dict.fromkeys(partitions, 0) for topic, partitions in _ends(last.ranges).items()}
     initial.write_text(f"v1\n{json.dumps(zeros)}", encoding="utf-8")
-    for file in (checkpoint / "state").glob("*/*/*"):
-        match = _FIRST_VERSION.fullmatch(file.name)
-        if match:
-            # The state after batch N is version N + 1.
-            file.rename(file.with_name(f"{match['dot']}{last.batch_id + 1}.{match['kind']}{match['checksum']}"))
+    number_first_version(checkpoint, last.batch_id + 1)
 
 
 def begin_batch(checkpoint: Path, ranges: Sequence[BatchRange]) -> None:

@@ -163,6 +163,11 @@ class PipelineConfig(Part):
         return next((t.config for t in of_source if isinstance(t, Dedup)), None)
 
     @property
+    def has_state(self) -> bool:
+        """Whether the query has a state, in partitions by key: it deduplicates or joins."""
+        return self.join is not None or self.dedup is not None
+
+    @property
     def replay_topic(self) -> str:
         """The topic to which dead letters are replayed; the pipeline reads it besides its sources."""
         return f"{self.pipeline_id}{REPLAY_SUFFIX}"

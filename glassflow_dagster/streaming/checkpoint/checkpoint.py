@@ -49,6 +49,9 @@ _CHUNK_SIZE_BYTES = slice(4, 8)
 # The absolute path of a state's schema in Spark's state metadata; group 1 is its part below the checkpoint folder.
 _SCHEMA_PATH = re.compile(r'"[a-z0-9]+:[^"]*(/state/\d+/_stateSchema/[^"]*)"')
 
+# The setting in a batch's metadata from which a query takes the number of partitions of its state.
+_PARTITIONS_SETTING = "spark.sql.shuffle.partitions"
+
 # This project's files.
 _OWN = "glassflow"
 # Without it a checkpoint with batches is refused.
@@ -82,7 +85,7 @@ class CheckpointIdentity(BaseModel):
     table: str
     rows_before: int
     created_at: float
-    # The number of state partitions: Spark cannot change it later.
+    # The number of state partitions, which only `state repartition` changes.
     shuffle_partitions: int
     state: str
     # Of a sink with several tables: database.table -> its rows before the pipeline first wrote to it.
@@ -326,6 +329,16 @@ class Checkpoint:
         self._known_offsets.clear()
         _replace_spark_file(self.storage, file, "\n".join(lines).encode())
 
+    def set_logged_partitions(self, partitions: int) -> None:
+        """Rewrite Spark's log so that a query has a state of so many partitions."""
+        for batch_id in [int(name) for name in self.storage.names("offsets") if name.isdigit()]:
+            lines = list(self._offset_lines(batch_id))
+            metadata = json.loads(lines[_METADATA_LINE])
+            metadata.setdefault("conf", {})[_PARTITIONS_SETTING] = str(partitions)
+            lines[_METADATA_LINE] = json.dumps(metadata)
+            _replace_spark_file(self.storage, f"offsets/{batch_id}", "\n".join(lines).encode())
+        self._known_offsets.clear()
+
     def plan(self, batch_id: int) -> BatchPlan | None:
         """Read the plan of a batch; return None when it has none, so that no block of it was ever sent."""
         content = _find_json(self.storage, _plan_file(batch_id))
@@ -411,7 +424,7 @@ class Checkpoint:
 
     def pending_plan(self) -> BatchPlan | None:
         """Return the plan of the open batch, some of whose blocks may be in ClickHouse; None without one."""
-        batch_id = self._open_batch
+        batch_id = self.open_batch
         return None if batch_id is None else self.plan(batch_id)
 
     def forget_unplanned(self) -> None:
@@ -424,7 +437,7 @@ class Checkpoint:
         self._known_offsets.clear()
         if self.storage.is_shared:
             return
-        batch_id = self._open_batch
+        batch_id = self.open_batch
         if batch_id is None or self.plan(batch_id) is not None:
             return
         if self.storage.exists(_already_written_file(batch_id)):
@@ -432,7 +445,7 @@ class Checkpoint:
         self.forget_batch(batch_id)
 
     @property
-    def _open_batch(self) -> int | None:
+    def open_batch(self) -> int | None:
         """The batch that was begun and not committed; None where there is none."""
         last = self.last_begun
         return None if last == self._last("commits") else last

@@ -65,15 +65,16 @@ def drop_duplicates_of_join_inputs(events: DataFrame, dedups: Sequence[DedupConf
     return _drop_in_processing_time(events.withColumnRenamed("dedup_key", "key"), dedups, _JOIN_INPUT_PAYLOAD)
 
 
-def put_known(keys: DataFrame, dedup: DedupConfig) -> DataFrame:
+def put_known(keys: DataFrame, dedups: Sequence[DedupConfig | None]) -> DataFrame:
     """Write keys into a state that `drop_duplicates` can continue with, to rebuild it; the stream out has no rows.
 
-    Columns in: key BINARY as in `dedup_key`, and until LONG, the end of the key's window, milliseconds since 1970.
+    dedups: by source index; None for a source without deduplication.
+    Columns in: key BINARY as in `dedup_key`, source INT, and until LONG, the end of the key's window, milliseconds
+    since 1970. Columns out: those of the processor.
     """
-    input_keys = keys.select("key", F.lit(_ONLY_SOURCE).alias("source"), "until")
     spark = keys.sparkSession
     processor = java(spark).glassflow.ProcessingTimeDedup
-    return DataFrame(processor.putKnown(input_keys._jdf, [milliseconds(dedup.time_window)]), spark)
+    return DataFrame(processor.putKnown(keys.select("key", "source", "until")._jdf, _windows(dedups)), spark)
 
 
 def dedup_key(dedup: DedupConfig | None, fields: str) -> Column:
@@ -98,13 +99,16 @@ def _drop_in_processing_time(
     packed = F.call_function("glassflow_pack", payload).alias("payload")
     events = keyed.select("key", F.col("source"), *_position(keyed.columns), packed)
     spark = keyed.sparkSession
-    # A source without deduplication needs no window: its records have no key and always pass.
-    windows = [milliseconds(dedup.time_window) if dedup else 0 for dedup in dedups]
-    results = java(spark).glassflow.ProcessingTimeDedup.apply(events._jdf, windows)
+    results = java(spark).glassflow.ProcessingTimeDedup.apply(events._jdf, _windows(dedups))
     rows = _unpack(DataFrame(results, spark), unpacked=keyed.select(payload.alias("payload")))
     # Without size, which is among the common columns.
     payload_columns = [F.col(f"payload.{name}") for name in columns if name != "size"]
     return rows.select(*_common_columns(keyed.columns), *payload_columns)
+
+
+def _windows(dedups: Sequence[DedupConfig | None]) -> list[int]:
+    """Return the windows in milliseconds, 0 for a source without deduplication, whose records always pass."""
+    return [milliseconds(dedup.time_window) if dedup else 0 for dedup in dedups]
 
 
 def drop_duplicates_in_event_time(events: DataFrame, dedup: DedupConfig) -> DataFrame:

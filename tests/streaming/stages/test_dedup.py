@@ -82,7 +82,8 @@ class Feed:
         """Put keys into the state; ends: key -> the millisecond since 1970 until which it is known."""
         self._write([(0, 0, 0, (key, until, 0.0), None, 0, None, None, False) for key, until in ends.items()])
         key = F.call_function("glassflow_key", "fields.k").alias("key")
-        known = put_known(self._events().select(key, F.col("fields.n").alias("until")), self._dedup)
+        known = self._events().select(key, F.lit(0).alias("source"), F.col("fields.n").alias("until"))
+        known = put_known(known, [self._dedup])
         self._run(known.writeStream.format("noop"))
 
     def count_entries(self, variable: str) -> int:

@@ -85,11 +85,7 @@ class BatchQuery(
   }
 
   /** The local properties of the jobs of a batch: Spark's stateful operators need them. */
-  private[inline] def properties(batch: Long): Map[String, String] = Map(
-    StreamExecution.QUERY_ID_KEY -> id.toString,
-    MicroBatchExecution.BATCH_ID_KEY -> batch.toString,
-    StreamExecution.IS_CONTINUOUS_PROCESSING -> "false"
-  )
+  private[inline] def properties(batch: Long): Map[String, String] = BatchQuery.properties(id, batch)
 
   private[inline] def end(): Unit = prepared.flatten.foreach(_.close())
 
@@ -167,6 +163,13 @@ private object NoSink extends Sink {
 }
 
 private object BatchQuery {
+
+  /** The local properties of the jobs of a batch. */
+  def properties(query: UUID, batch: Long): Map[String, String] = Map(
+    StreamExecution.QUERY_ID_KEY -> query.toString,
+    MicroBatchExecution.BATCH_ID_KEY -> batch.toString,
+    StreamExecution.IS_CONTINUOUS_PROCESSING -> "false"
+  )
 
   /** Memory and files of the state stores that a job has used, in bytes. */
   def stateBytes(execution: IncrementalExecution): Long = execution.executedPlan.collect {

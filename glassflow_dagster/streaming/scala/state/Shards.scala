@@ -14,8 +14,23 @@ import org.apache.spark.unsafe.hash.Murmur3_x86_32.{hashInt, hashUnsafeBytes}
   * checkpoints: never change it.
   */
 class Shards(partitions: Int) extends Serializable {
-  private val numbers: Array[Int] =
-    (0 until partitions).flatMap(p => Iterator.from(0).filter(partitionOf(_) == p).take(Shards.PER_PARTITION)).toArray
+  private val numbers: Array[Int] = {
+    // For each partition the first numbers that belong to it. In one pass: with hundreds of partitions, one pass for
+    // each would take longer than a small batch.
+    val found = Array.ofDim[Int](partitions, Shards.PER_PARTITION)
+    val counts = new Array[Int](partitions)
+    var (number, missing) = (0, partitions * Shards.PER_PARTITION)
+    while (missing > 0) {
+      val partition = partitionOf(number)
+      if (counts(partition) < Shards.PER_PARTITION) {
+        found(partition)(counts(partition)) = number
+        counts(partition) += 1
+        missing -= 1
+      }
+      number += 1
+    }
+    found.flatten
+  }
 
   /** The shard of an encoded key (see KeyBytes). Records without a key, which pass the processor one by one, get a
     * negative number, by their Kafka partition.
