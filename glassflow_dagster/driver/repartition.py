@@ -123,7 +123,7 @@ def _usable_identity(config: PipelineConfig, checkpoint: Checkpoint) -> Checkpoi
 
 
 def _fence_off(config: PipelineConfig, checkpoint: Checkpoint, identity: CheckpointIdentity, folder: Path) -> Client:
-    """Begin an epoch and claim the checkpoint, so that no driver of the pipeline, on any host, writes any more; return the client."""
+    """Begin an epoch and claim the checkpoint, so that no driver, on any host, writes any more; return the client."""
     client, database = connect(config.sink.connection_params), config.sink.connection_params.database
     ensure_bookkeeping(client, database, config.sink.bookkeeping_engine, config.sink.cluster)
     tables = [require_table(client, *sink.full_table) for sink in config.sink.by_table]
