@@ -30,28 +30,32 @@ _END_SECONDS = 30.0
 
 
 @contextmanager
-def running_cluster(workers: int) -> Iterator[str]:
-    """Start a master and the given number of workers; yield the master's URL."""
+def running_cluster(workers: int, *, apart: bool = False) -> Iterator[str]:
+    """Start a master and the given number of workers; yield the master's URL.
+
+    apart: each worker has a loopback address of its own, which Spark takes for a host of its own.
+    """
     with tempfile.TemporaryDirectory(prefix="spark-cluster-") as name, ExitStack() as stack:
         folder, port = Path(name), free_port()
         url = f"spark://{HOST}:{port}"
         place = ("--port", str(port), "--webui-port", str(free_port()))
-        stack.enter_context(_daemon(folder / "master.log", "New state: ALIVE", _MASTER, *place))
+        stack.enter_context(_daemon(folder / "master.log", "New state: ALIVE", HOST, _MASTER, *place))
         for number in range(workers):
             log = folder / f"worker{number}.log"
             place = ("--work-dir", str(folder / f"work{number}"), "--webui-port", str(free_port()))
             size = ("--cores", "1", "--memory", WORKER_MEMORY)
-            stack.enter_context(_daemon(log, "Successfully registered with master", _WORKER, *size, *place, url))
+            host = f"127.0.0.{number + 2}" if apart else HOST
+            stack.enter_context(_daemon(log, "Successfully registered with master", host, _WORKER, *size, *place, url))
         yield url
 
 
 @contextmanager
-def _daemon(log: Path, ready: str, name: str, *arguments: str) -> Iterator[None]:
-    """Start a Spark daemon, and wait until its log contains `ready`."""
+def _daemon(log: Path, ready: str, host: str, name: str, *arguments: str) -> Iterator[None]:
+    """Start a Spark daemon on an address of this machine, and wait until its log contains `ready`."""
     environment = {
-        **os.environ, **java_environment(find_java()), "SPARK_HOME": str(pyspark_folder()), "SPARK_LOCAL_IP": HOST,
+        **os.environ, **java_environment(find_java()), "SPARK_HOME": str(pyspark_folder()), "SPARK_LOCAL_IP": host,
     }  # fmt: skip
-    command = [str(pyspark_folder() / "bin" / "spark-class"), name, "--host", HOST, *arguments]
+    command = [str(pyspark_folder() / "bin" / "spark-class"), name, "--host", host, *arguments]
     with log.open("w") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
     try:

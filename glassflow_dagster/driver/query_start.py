@@ -29,7 +29,7 @@ from glassflow_dagster.streaming.delivery.batch_clock import BatchClock, toleran
 from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from glassflow_dagster.streaming.delivery.totals import Totals
 from glassflow_dagster.streaming.query import build_join_query, build_query
-from glassflow_dagster.streaming.spark.session import SPARK_SCRATCH
+from glassflow_dagster.streaming.spark.session import SPARK_SCRATCH, is_local
 from glassflow_dagster.streaming.stages.batch_pacer import BatchPacer
 from glassflow_dagster.streaming.stages.clock_source import ClockSource
 from glassflow_dagster.streaming.stages.decode.registry import declare_registries, registries_of, require_schemas
@@ -41,6 +41,7 @@ from glassflow_dagster.streaming.stages.source import (
     kafka_stream,
     max_rows,
     read_records,
+    task_records,
 )
 
 # The first batch of a backlog runs inline: its rows are there while Java compiles and Python's workers start, for which
@@ -199,12 +200,22 @@ class QueryStarter:
         if config.source.signal:
             self.bound.limit_events(min(MAX_BATCH_RECORDS, max_rows(config, partitioned=partitioned)))
         limits = batch_limits(config, self.bound.record_bytes, partitioned=partitioned)
+        limits = replace(limits, task_records=task_records(config, limits.max_records, self._cores()))
         if config.source.signal:
             # Spark waits for a number of records, which is fixed when the query starts.
             limits = replace(limits, start_records=self.bound.records_of(limits.start_records))
         return kafka_stream(
             self.spark, config.source, subscription, limits, self.bound.query, until_caught_up=until_caught_up
         )
+
+    def _cores(self) -> int:
+        """Return the number of tasks that run at once.
+
+        The executors of a cluster may not be there yet; the partitions of the state were chosen for them.
+        """
+        found = self.spark.sparkContext.defaultParallelism
+        is_alone = is_local(str(self.spark.conf.get("spark.master")))
+        return found if is_alone else max(found, self.opened.identity.shuffle_partitions)
 
     def _build(
         self, records: DataFrame, config: PipelineConfig, tables: Sequence[Table], waiting: int

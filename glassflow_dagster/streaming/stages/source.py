@@ -1,6 +1,7 @@
 """Reads Kafka's records as rows, and limits how many of them a micro-batch takes."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,10 @@ MAX_BATCH_RECORDS = 200_000
 # decompresses them, and the reader of each partition holds the records that it has not processed yet.
 _POLLED_RECORDS = 500
 _POLLED_BYTES = 16 * 1024 * 1024
+# A partition is not divided among tasks below this: each of them opens a consumer of its own.
+_LEAST_TASK_RECORDS = 5_000
+# Nor where partitions are as many as cores, and one has only somewhat more of a batch than the others.
+_UNEVEN = 1.5
 # The index of each bound in an offset range [first, until).
 _FIRST, _UNTIL = 0, 1
 
@@ -40,13 +45,15 @@ class BatchLimits:
     """When a micro-batch starts and how much it takes.
 
     A batch starts when `start_records` are unread or `start_after_ms` have passed since the last one, and takes
-    `max_records` at most. One poll of Kafka's client returns up to `polled_records` of them.
+    `max_records` at most. One poll of Kafka's client returns up to `polled_records` of them. One task reads up to
+    `task_records` of a topic's partition; None: all of a batch.
     """
 
     start_records: int
     start_after_ms: int
     max_records: int
     polled_records: int = _POLLED_RECORDS
+    task_records: int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,16 @@ def batch_limits(config: PipelineConfig, record_bytes: int = 0, *, partitioned: 
         max_records=max_records,
         polled_records=max(1, min(_POLLED_RECORDS, _POLLED_BYTES // max(1, record_bytes))),
     )
+
+
+def task_records(config: PipelineConfig, max_records: int, cores: int) -> int | None:
+    """Return the most records of a batch that one task reads of a topic's partition, so that all cores read.
+
+    None where a task reads all of them: without a state, blocks are cut from what a task reads, and a repeated batch
+    must cut the same ones on any number of cores. With a state they are cut behind the shuffle, from rows that are in
+    order again. max_records: of a batch.
+    """
+    return max(_LEAST_TASK_RECORDS, math.ceil(_UNEVEN * max_records / cores)) if config.has_state else None
 
 
 def max_rows(config: PipelineConfig, *, partitioned: bool) -> int:
@@ -116,6 +133,7 @@ def kafka_stream(  # noqa: PLR0913 - what a stream is made of
         # Fail when the broker no longer has the offsets: their records are lost.
         "failOnDataLoss": "true",
         "maxOffsetsPerTrigger": str(limits.max_records),
+        **({"maxRecordsPerPartition": str(limits.task_records)} if limits.task_records else {}),
         "glassflow.bound": query,
     }
     if not until_caught_up:

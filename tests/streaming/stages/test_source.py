@@ -6,7 +6,7 @@ import pytest
 
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.sink import Route
-from glassflow_dagster.streaming.stages.source import MAX_BATCH_RECORDS, BatchLimits, batch_limits
+from glassflow_dagster.streaming.stages.source import MAX_BATCH_RECORDS, BatchLimits, batch_limits, task_records
 
 CONFIG = load_pipeline(Path("pipelines/sms_status.yaml"), {})
 
@@ -37,3 +37,15 @@ def test_several_tables_share_the_tokens_that_a_view_s_target_remembers() -> Non
 @pytest.mark.parametrize(("record_bytes", "polled"), [(0, 500), (190, 500), (900_000, 18), (100_000_000, 1)])
 def test_of_large_records_fewer_are_polled_at_once(record_bytes: int, polled: int) -> None:
     assert batch_limits(CONFIG, record_bytes, partitioned=False).polled_records == polled
+
+
+@pytest.mark.parametrize(("cores", "records"), [(1, 300_000), (3, 100_000), (1000, 5_000)])
+def test_with_a_state_all_cores_read_a_large_batch(cores: int, records: int) -> None:
+    assert CONFIG.has_state
+    assert task_records(CONFIG, 200_000, cores) == records
+
+
+def test_without_a_state_one_task_reads_a_partition() -> None:
+    stateless = CONFIG.model_copy(update={"transforms": ()})
+    assert not stateless.has_state
+    assert task_records(stateless, 200_000, 8) is None
