@@ -12,6 +12,7 @@ from glassflow_dagster.cli.dead_letters import dead_letters
 from glassflow_dagster.cli.definitions import convert, validate
 from glassflow_dagster.cli.expressions import evaluate
 from glassflow_dagster.cli.infer import infer
+from glassflow_dagster.cli.mcp import mcp
 from glassflow_dagster.cli.metrics import metrics
 from glassflow_dagster.cli.new import new
 from glassflow_dagster.cli.otlp import otlp
@@ -32,6 +33,6 @@ def main() -> None:
 
 for _command in (
     stack, run, start, stop, status, logs, pool, metrics, verify, validate, convert, infer, table, evaluate,
-    dead_letters, otlp, api, ui, new, state, plan,
+    dead_letters, otlp, api, ui, mcp, new, state, plan,
 ):  # fmt: skip
     main.add_command(_command)
