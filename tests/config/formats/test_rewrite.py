@@ -706,6 +706,8 @@ TEXTS = st.one_of(
     ),
     st.text(st.characters(exclude_categories=("Cs",), exclude_characters="$"), min_size=1, max_size=12),
 )
+# A table may be in a database of its own, `DATABASE.TABLE`; neither part may be empty.
+TABLES = TEXTS.filter(lambda text: all(text.split(".")))
 KINDS = {"string": ["String", "string", "LowCardinality(String)"], "int64": ["Int64", "int64"], "float": ["Float64"]}
 
 
@@ -734,7 +736,7 @@ def older_definitions(draw: st.DrawFn) -> dict[str, Any]:
         "password": draw(st.sampled_from(["", password, "${PASSWORD:-x}"])),
     }
     nested = draw(st.booleans())
-    sink: dict[str, Any] = {"type": "clickhouse", "table": draw(TEXTS)}
+    sink: dict[str, Any] = {"type": "clickhouse", "table": draw(TABLES)}
     sink |= {"connection_params": connection} if nested else connection
     definition: dict[str, Any] = {
         "pipeline_id": draw(st.from_regex(r"[a-z0-9]{5,9}", fullmatch=True)),
