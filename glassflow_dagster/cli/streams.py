@@ -150,10 +150,12 @@ def start(
     config = find_definition(pipeline, pipelines)
     report_rewriting(config, report)
     how = DriverOptions(state, create_table=create_table, timeout=timeout, log_format=log_format, pool=pool)
+    chosen = _import_runners().build_runner(runner, how)
     if taking_over:
-        # It ends the driver that runs here, if there is one.
-        take_over(state, config.pipeline_id, report)
-    stream, action = _import_runners().build_runner(runner, how).ensure_running(config, report)
+        # It ends the driver that runs here, if there is one, and fences off one that runs on another host, or seems to.
+        stream, action = chosen.restart(config, report), process.Action.RESTARTED
+    else:
+        stream, action = chosen.ensure_running(config, report)
     click.echo(
         f"{config.pipeline_id}: {action.value.replace('_', ' ')}, {stream.state.value.lower()}; log: {stream.log_shown}"
     )

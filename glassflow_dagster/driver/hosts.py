@@ -5,6 +5,7 @@ is asked to stop (`glassflow_stop_requests`), and a driver that is started here 
 stop the older one.
 """
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -114,6 +115,9 @@ def _newest(client: Client, config: PipelineConfig, here: StreamStatus) -> Strea
     is_own = own is not None and (own.pid, own.process_started) == (beat.pid, beat.process_started)
     if is_own or (own is not None and own.updated_at > beat.updated_at and here.state is StreamState.FAILED):
         return here
+    if report.host == socket.gethostname() and not is_alive(beat):
+        # It ran here, with another state folder or with one that is gone.
+        return _died(here, report, beat)
     requested = stop_requester(client, database, config.pipeline_id, report.epoch) is not None
     state, message = _state_of(report, beat)
     return StreamStatus(
@@ -125,6 +129,17 @@ def _newest(client: Client, config: PipelineConfig, here: StreamStatus) -> Strea
         wanted=report.wanted and not requested,
         host=report.host,
     )
+
+
+def _died(here: StreamStatus, report: DriverReport, beat: Heartbeat) -> StreamStatus:
+    """Return the status of a driver whose process is not there any more, though it ran on this host."""
+    if beat.state in {DriverState.STOPPED, DriverState.FAILED}:
+        return here
+    message = (
+        f"driver process {beat.pid}, with its state in {report.folder}, died without an error message; no data is "
+        "lost; the next start repeats the open batch"
+    )
+    return replace(here, state=StreamState.FAILED, message=message, heartbeat=beat, wanted=report.wanted)
 
 
 def _state_of(report: DriverReport, beat: Heartbeat) -> tuple[StreamState, str]:

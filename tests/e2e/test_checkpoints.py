@@ -87,6 +87,8 @@ def test_damaged_files_are_named_a_moved_folder_goes_on_and_an_older_copy_is_ref
     assert {file.name for file in looked_at} >= read
     # Spark never reads a completed batch again once the next one is completed.
     looked_at.remove(checkpoint(pipeline) / "commits" / "0")
+    # Of a driver's claim only the name counts.
+    looked_at = [file for file in looked_at if file.parent.name != "writers"]
     for file in looked_at:
         content = file.read_bytes()
         for damage in DAMAGES:

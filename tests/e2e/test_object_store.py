@@ -109,7 +109,7 @@ def test_a_driver_on_another_host_takes_the_pipeline_over(
     start(pipeline)
     try:
         wait_until(lambda: rows(pipeline) > 0, "some of the batch is in the table")
-        started = invoke("start", str(pipeline.file), "--state", str(other))
+        started = invoke("start", str(pipeline.file), "--state", str(other), "--take-over")
         assert started.code == 0, started.err
         pipeline.send(sent[4000:])
         wait_until(lambda: state(pipeline) == "FAILED", "the older driver has ended")
