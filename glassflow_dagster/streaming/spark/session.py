@@ -210,7 +210,10 @@ def prepare_jvm(
     # Workers run this project's code, so they need this interpreter, not the first one on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # The address that Spark's web page listens on, if `overrides` turn it on: by default all addresses.
-    os.environ.setdefault("SPARK_LOCAL_IP", overrides.get(_BIND_ADDRESS, SETTINGS[_BIND_ADDRESS]))
+    if _BIND_ADDRESS in overrides:
+        # The variable may be that of an earlier session, which another process has handed down.
+        os.environ["SPARK_LOCAL_IP"] = overrides[_BIND_ADDRESS]
+    os.environ.setdefault("SPARK_LOCAL_IP", SETTINGS[_BIND_ADDRESS])
     jars = [*driver_jars(report), *more_jars]
     return SparkJvm(_settings(name, folder, overrides, runtime, jars), overrides, folder)
 
