@@ -115,7 +115,8 @@ def _newest(client: Client, config: PipelineConfig, here: StreamStatus) -> Strea
     is_own = own is not None and (own.pid, own.process_started) == (beat.pid, beat.process_started)
     if is_own or (own is not None and own.updated_at > beat.updated_at and here.state is StreamState.FAILED):
         return here
-    if report.host == socket.gethostname() and not is_alive(beat):
+    has_ended = beat.state in {DriverState.STOPPED, DriverState.FAILED}
+    if report.host == socket.gethostname() and not has_ended and not is_alive(beat):
         # It ran here, with another state folder or with one that is gone.
         return _died(here, report, beat)
     requested = stop_requester(client, database, config.pipeline_id, report.epoch) is not None
@@ -133,8 +134,6 @@ def _newest(client: Client, config: PipelineConfig, here: StreamStatus) -> Strea
 
 def _died(here: StreamStatus, report: DriverReport, beat: Heartbeat) -> StreamStatus:
     """Return the status of a driver whose process is not there any more, though it ran on this host."""
-    if beat.state in {DriverState.STOPPED, DriverState.FAILED}:
-        return here
     message = (
         f"driver process {beat.pid}, with its state in {report.folder}, died without an error message; no data is "
         "lost; the next start repeats the open batch"

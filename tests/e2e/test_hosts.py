@@ -3,6 +3,7 @@
 Another host is another state folder, whose files nobody here reads.
 """
 
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -74,7 +75,10 @@ def test_dagster_on_another_host_takes_over_once_the_host_is_lost(
 
     kill(elsewhere)
     end_remains(elsewhere.state / elsewhere.name)
+    # On its own host its process is known to be dead at once.
+    assert runner.status(config).state is StreamState.FAILED
     monkeypatch.setattr(hosts, "STALE_AFTER", 0.0)
+    monkeypatch.setattr(socket, "gethostname", lambda: "here")
     assert runner.status(config).state is StreamState.STALE
     assert runner.status(config).wanted
     elsewhere.send([{"id": "a", "n": 2}, {"id": "b", "n": 3}])

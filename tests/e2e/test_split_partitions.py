@@ -12,9 +12,9 @@ from glassflow_dagster.streaming.stages import source
 from tests.e2e.support import Pipeline
 
 EVENTS = 24_000
-# A batch takes 5,000 blocks of this many rows, and half of its records go to each of the two cores.
+# A batch takes 5,000 blocks of this many rows. A task may read half of a batch, of two cores, and half of that more.
 ROWS = 3
-LARGEST_TASK = 7_500
+LARGEST_TASK = 11_250
 LARGEST_BATCH = 15_000
 
 
@@ -57,6 +57,8 @@ def test_tasks_share_a_partition_and_the_first_event_survives(pipeline: Pipeline
     read = records_of_tasks(log)
     assert sum(read) >= EVENTS
     assert max(read) <= LARGEST_TASK
+    # The first batch's two tasks.
+    assert read.count(LARGEST_BATCH // 2) == 2
 
 
 @pytest.mark.long
