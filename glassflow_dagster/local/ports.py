@@ -1,5 +1,7 @@
 """Checks of TCP ports on loopback: whether a port is free, and which process holds it."""
 
+import errno
+import random
 import re
 import socket
 from pathlib import Path
@@ -9,12 +11,55 @@ from glassflow_dagster.errors import GlassflowError
 _LISTEN = "0A"  # the state in /proc/net/tcp
 
 
+# Linux's own default where the kernel does not say: the ports from which it serves outgoing connections begin here.
+_DEFAULT_LOWEST_OUTGOING = 32_768
+_OUTGOING_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+# Above the ports of well-known servers (8123, 9000, 9092).
+_LOWEST = 10_000
+
+# With thousands of ports to choose from, so many that cannot be bound mean that binding itself fails.
+_DRAWS = 1_000
+
+# One that was returned may not be bound yet: its server still starts.
+_returned: set[int] = set()
+
+
 def free_port() -> int:
-    """Return a port on which no process listens now."""
+    """Return a port on which no process listens now, another one at each call in this process.
+
+    The port is below those from which the system serves outgoing connections. A port of that range can be taken by any
+    connection between the choice and the start of the server for which it was chosen, which may be seconds later.
+    """
+    draw = random.SystemRandom()  # not the seeded one: two processes with one seed must not draw the same ports
+    for _ in range(_DRAWS):
+        port = draw.randrange(_LOWEST, _lowest_outgoing())
+        if port not in _returned and _can_bind(port):
+            _returned.add(port)
+            return port
+    raise GlassflowError(f"no free port among {_DRAWS} drawn from {_LOWEST} to {_lowest_outgoing() - 1} of 127.0.0.1")
+
+
+def _lowest_outgoing() -> int:
+    """Return the lowest port of outgoing connections, or of those above `_LOWEST` where the system starts lower."""
+    try:
+        lowest = int(_OUTGOING_RANGE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return _DEFAULT_LOWEST_OUTGOING
+    return lowest if lowest > _LOWEST + _DRAWS else _DEFAULT_LOWEST_OUTGOING
+
+
+def _can_bind(port: int) -> bool:
+    """Return whether a server could listen on the port; connections in TIME_WAIT do not prevent it."""
     with socket.socket() as probe:
-        # Port 0: the system chooses one.
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            if error.errno in {errno.EADDRINUSE, errno.EACCES}:
+                return False
+            raise
+        return True
 
 
 def require_free(port: int, service: str, option: str) -> None:

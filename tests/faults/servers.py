@@ -1,5 +1,6 @@
 """The real servers, each behind a proxy: the pipeline uses the proxies, the tests connect to the servers directly."""
 
+import functools
 import logging
 import os
 import signal
@@ -57,6 +58,10 @@ class Server:
         lines = self._log.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
 
+    def condition(self) -> str:
+        """Return whether the process runs or has ended, with the last line of its log."""
+        return f"({'running' if self.alive else 'ended'}: {self.log_tail()})"
+
     def end(self) -> None:
         if self.process:
             self.process.end(20)
@@ -94,10 +99,11 @@ class Servers:
         self.wait_for_clickhouse()
 
     def wait_for_kafka(self) -> None:
-        wait_until(lambda: broker_answers(self.broker.port, self._kafka_folder), "the broker is up", _UP_SECONDS)
+        answers = functools.partial(broker_answers, self.broker.port, self._kafka_folder)
+        wait_until(answers, "the broker is up", _UP_SECONDS, self.broker.condition)
 
     def wait_for_clickhouse(self) -> None:
-        wait_until(self._clickhouse_answers, "ClickHouse is up", _UP_SECONDS)
+        wait_until(self._clickhouse_answers, "ClickHouse is up", _UP_SECONDS, self.clickhouse.condition)
 
     def restart_ended(self) -> list[str]:
         """Restart the servers that have ended; return a line about each."""
