@@ -106,7 +106,7 @@ format: setup
 	$(BIN)/ruff format
 	$(BIN)/python .ci/scalafmt.py --non-interactive
 
-BENCHMARKS := start capacity fleet shapes formats routes scale throughput peers glassflow peers-killed latency latency-long pools state-size growth depth joins joins-skewed final kafka-engine expressions guarantee verification
+BENCHMARKS := start capacity fleet shapes formats routes scale throughput peers glassflow peers-killed latency latency-long object-store pools state-size growth depth joins joins-skewed final kafka-engine expressions guarantee verification
 
 # Simultaneous benchmarks would disturb each other.
 .NOTPARALLEL:

@@ -86,13 +86,20 @@ def plan(rates: list[int], seconds: float) -> list[tuple[int, float]]:
 
 
 class Bench:
-    """One pipeline with its state, measured at each rate."""
+    """One pipeline with its state, measured at each rate.
 
-    def __init__(self, stack: Stack, pipeline: str, keys: int, sink: dict[str, object]) -> None:
+    state: where the definition puts the checkpoint; None for the stack's folder.
+    """
+
+    def __init__(
+        self, stack: Stack, pipeline: str, keys: int, sink: dict[str, object], state: dict[str, str] | None = None
+    ) -> None:
         self._stack, self._pipeline, self._next = stack, pipeline, keys
         self._client = stack.client()
         # Ordered by time, so that a poll reads only rows sent since the measurement began.
         definition = dedup_definition(pipeline, pipeline, **sink, create_table={"order_by": "sent_at"})
+        if state:
+            definition["state"] = state
         self._definition = write_definition(stack.folder, definition)
 
     def fill(self) -> None:

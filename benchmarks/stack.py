@@ -33,7 +33,7 @@ _USERS = f"""<clickhouse>
 class Stack:
     """A running Kafka broker and ClickHouse: their ports, their pids, and the folder with their data.
 
-    clickhouse_port is that of HTTP.
+    clickhouse_port is that of HTTP; object_store_pid None without an object store.
     """
 
     folder: Path
@@ -42,6 +42,7 @@ class Stack:
     clickhouse_native_port: int
     kafka_pid: int
     clickhouse_pid: int
+    object_store_pid: int | None = None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -67,10 +68,10 @@ class Stack:
 
 
 @contextmanager
-def running_stack() -> Iterator[Stack]:
+def running_stack(object_store_port: int | None = None) -> Iterator[Stack]:
     """Start broker and ClickHouse in a new folder; stop both and remove the folder at the end of the block.
 
-    SIGTERM ends the block, too.
+    object_store_port: of an object store beside them; None for none. SIGTERM ends the block, too.
     """
     signal.signal(signal.SIGTERM, _leave)
     with tempfile.TemporaryDirectory(prefix="glassflow-bench-") as folder:
@@ -78,13 +79,19 @@ def running_stack() -> Iterator[Stack]:
         native_port = free_port()
         (data / "clickhouse").mkdir(parents=True)
         (data / "clickhouse" / "users.xml").write_text(_USERS, encoding="utf-8")
-        found = up(data, free_port(), free_port(), say, native_port)
+        found = up(data, free_port(), free_port(), say, native_port, object_store_port)
         kafka, clickhouse = found.kafka, found.clickhouse
         if not (kafka.port and kafka.pid and clickhouse.port and clickhouse.pid):
             raise SystemExit("the stack is down as soon as it is up; look at its logs")
         try:
             yield Stack(
-                Path(folder), f"127.0.0.1:{kafka.port}", clickhouse.port, native_port, kafka.pid, clickhouse.pid
+                folder=Path(folder),
+                brokers=f"127.0.0.1:{kafka.port}",
+                clickhouse_port=clickhouse.port,
+                clickhouse_native_port=native_port,
+                kafka_pid=kafka.pid,
+                clickhouse_pid=clickhouse.pid,
+                object_store_pid=found.object_store.pid if found.object_store else None,
             )
         finally:
             down(data, say)
