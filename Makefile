@@ -33,9 +33,9 @@ dev: setup ## the embedded stack with Dagster on http://127.0.0.1:3000; Ctrl-C s
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: setup
-	$(BIN)/python -m pytest $(PARALLEL) --long 6
+	$(BIN)/python -m pytest $(PARALLEL) --long 8
 
-test-long: setup ## runs all long tests; `make test` draws a sixth of them
+test-long: setup ## runs all long tests; `make test` draws an eighth of them
 	$(BIN)/python -m pytest $(PARALLEL) -m long
 
 test-fast: setup
@@ -63,7 +63,7 @@ test-joins: setup ## runs every kind of join with kills, idle sources and outage
 	GLASSFLOW_TEST_JOINS=all $(BIN)/python -m pytest tests/e2e/test_join.py
 
 test-variants: setup ## runs all variants of each long test; `make test` draws one
-	GLASSFLOW_TEST_VARIANTS=all $(BIN)/python -m pytest $(addprefix tests/e2e/test_,$(addsuffix .py,bad_inputs fencing infer key_fields otlp pool rebuild routes routes_to_all schema_evolution schemas))
+	GLASSFLOW_TEST_VARIANTS=all $(BIN)/python -m pytest $(addprefix tests/e2e/test_,$(addsuffix .py,bad_inputs fencing infer key_fields otlp pool rebuild routes routes_to_all schema_evolution schemas)) tests/cluster/test_two_drivers.py
 
 faults: setup ## runs the missing repetitions of the fault matrix (`make test`: a sample); writes docs/faults.md
 	GLASSFLOW_TEST_FAULTS=all $(BIN)/python -m pytest tests/faults
