@@ -13,6 +13,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from glassflow_dagster.bookkeeping.fencing import Epoch
 from glassflow_dagster.bookkeeping.schema import EXPIRES_AT, PIPELINE_ID, BookkeepingTable, Column
+from glassflow_dagster.clickhouse.names import has_table
 from glassflow_dagster.clickhouse.queries import fetch, to_glassflow_error
 
 DRIVERS = BookkeepingTable(
@@ -93,11 +94,7 @@ def newest_report(client: Client, database: str, pipeline_id: str) -> DriverRepo
 
     Raises what `fetch` raises.
     """
-    if not fetch(
-        client,
-        "SELECT 1 FROM system.tables WHERE database = {database:String} AND name = {name:String}",
-        {"database": database, "name": DRIVERS.name},
-    ):
+    if not has_table(client, database, DRIVERS.name):
         return None
     rows = fetch(
         client,

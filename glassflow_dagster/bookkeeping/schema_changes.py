@@ -11,6 +11,7 @@ from enum import StrEnum
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.bookkeeping.schema import PIPELINE_ID, WRITE_EVERYWHERE, BookkeepingTable, Column
+from glassflow_dagster.clickhouse.names import has_table
 from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.config.added_fields import AddedField, with_added_fields
 from glassflow_dagster.config.model.pipeline import PipelineConfig
@@ -64,9 +65,7 @@ class SchemaChange:
 
 def read_schema_changes(client: Client, database: str, pipeline_id: str) -> list[SchemaChange]:
     """Return a pipeline's rows in their order; none where the table does not exist yet."""
-    where = {"database": database, "name": SCHEMA_CHANGES.name}
-    exists = "SELECT 1 FROM system.tables WHERE database = {database:String} AND name = {name:String}"
-    if not fetch(client, exists, where):
+    if not has_table(client, database, SCHEMA_CHANGES.name):
         return []
     names = ", ".join(f"`{field.name}`" for field in fields(SchemaChange))
     rows = fetch(

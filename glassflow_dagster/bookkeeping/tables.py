@@ -22,6 +22,7 @@ from glassflow_dagster.bookkeeping.stop_requests import STOP_REQUESTS
 from glassflow_dagster.bookkeeping.windows import WINDOWS
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.identifiers import on_cluster
+from glassflow_dagster.clickhouse.names import has_table
 from glassflow_dagster.clickhouse.queries import execute, fetch
 from glassflow_dagster.clickhouse.target.ddl import ensure_database
 from glassflow_dagster.clickhouse.target.token_window import ensure_tokens_kept, is_replicated, window_settings
@@ -80,8 +81,7 @@ def require_bookkeeping_tables(client: Client, database: str) -> None:
 
 def has_dead_letters_table(client: Client, database: str) -> bool:
     """Return whether a pipeline of any version has run against this server and database."""
-    query = "SELECT count() FROM system.tables WHERE database = {database:String} AND name = {name:String}"
-    return bool(fetch(client, query, {"database": database, "name": DEAD_LETTERS.name})[0][0])
+    return has_table(client, database, DEAD_LETTERS.name)
 
 
 def create_table(database: str, table: BookkeepingTable, engine: str = "MergeTree", cluster: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Lists databases, tables and columns, for people who choose one of them."""
+"""Lists databases, tables and columns, for people who choose one of them; and says whether a table is there."""
 
 from typing import Any
 
@@ -19,6 +19,12 @@ def list_tables(client: Client, database: str) -> list[dict[str, Any]]:
     """Return name and engine of each table of a database."""
     query = "SELECT name, engine FROM system.tables WHERE database = {database:String} ORDER BY name"
     return [{"name": name, "engine": engine} for name, engine in fetch(client, query, {"database": database})]
+
+
+def has_table(client: Client, database: str, table: str) -> bool:
+    """Return whether the user sees a table or view of this name. Raises what `fetch` raises."""
+    query = "SELECT 1 FROM system.tables WHERE database = {database:String} AND name = {name:String}"
+    return bool(fetch(client, query, {"database": database, "name": table}))
 
 
 def list_columns(client: Client, database: str, table: str) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
 
+from glassflow_dagster.clickhouse.names import has_table
 from glassflow_dagster.clickhouse.queries import fetch
 
 TableId = tuple[str, str]  # database and table
@@ -61,7 +62,8 @@ def find_written_tables(client: Client, database: str, table: str) -> WrittenTab
         seen.add(table_id)
         direct = list(_views_of(client, table_id))
         views += direct
-        hidden += [name for name in _dependents(client, table_id) if not _is_visible(client, name)]
+        # system.tables lists a table or view only where the user may see it.
+        hidden += [name for name in _dependents(client, table_id) if not has_table(client, *name)]
         unvisited += [view.target for view in direct]
     return WrittenTables((database, table), tuple(views), tuple(hidden))
 
@@ -128,10 +130,3 @@ def _dependents(client: Client, table_id: TableId) -> list[TableId]:
         {"database": table_id[0], "name": table_id[1]},
     )
     return [(database, name) for database, name in rows]
-
-
-def _is_visible(client: Client, table_id: TableId) -> bool:
-    """Return True when system.tables lists a table or view, which it does only where the user may see it."""
-    names = {"database": table_id[0], "name": table_id[1]}
-    query = "SELECT 1 FROM system.tables WHERE database = {database:String} AND name = {name:String}"
-    return bool(fetch(client, query, names))
