@@ -13,6 +13,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from glassflow_dagster.bookkeeping.fencing import Epoch
 from glassflow_dagster.bookkeeping.schema import EXPIRES_AT, PIPELINE_ID, BookkeepingTable, Column
+from glassflow_dagster.clickhouse.identifiers import quote_name
 from glassflow_dagster.clickhouse.names import has_table
 from glassflow_dagster.clickhouse.queries import fetch, to_glassflow_error
 
@@ -73,12 +74,11 @@ def insert_report(  # noqa: PLR0913 - the columns of a row
         "heartbeat": heartbeat,
     }
     kept = _LAST_KEPT_SECONDS if is_last else _KEPT_SECONDS
-    columns = ", ".join(f"`{name}`" for name in row)
+    sent = [column for column in DRIVERS.columns if column.name in row]
+    columns = ", ".join(quote_name(column.name) for column in sent)
     # In the body of the request, as a heartbeat with many partitions is too long for a URL. `input` adds the column
     # that follows the server's clock.
-    structure = (
-        "pipeline_id String, epoch UInt64, driver UUID, host String, folder String, wanted Bool, heartbeat String"
-    )
+    structure = ", ".join(f"{column.name} {column.type}" for column in sent)
     statement = (
         f"INSERT INTO {table} ({columns}, `expires_at`) SETTINGS async_insert = 0 "
         f"SELECT {columns}, now() + {kept} FROM input('{structure}') FORMAT JSONEachRow"
