@@ -34,13 +34,16 @@ class WriterClaim:
 
     def require_newest_cached(self) -> None:
         """Raise `Fenced` when a newer driver has claimed the checkpoint; look at most every `CHECK_VALID_SECONDS`."""
-        now = steady_seconds()
-        if now - self._checked_at >= CHECK_VALID_SECONDS:
+        if steady_seconds() - self._checked_at >= CHECK_VALID_SECONDS:
             self.require_newest()
-            self._checked_at = now
 
-    def require_newest(self) -> None:
-        """Look into the storage; raise `Fenced` unless this claim is there and is the newest one."""
+    def require_newest(self) -> list[str]:
+        """Look into the storage; return the names of older claims.
+
+        Raises `Fenced` unless this claim is there and is the newest one.
+        """
+        # Before the look: a claim that comes during it may be missed.
+        now = steady_seconds()
         names = _claims(self.storage)
         if names and names[-1] > self.name:
             raise Fenced(_taken_text(self.epoch.pipeline_id, self.storage, names[-1]))
@@ -50,6 +53,8 @@ class WriterClaim:
                 "known whether another driver uses the checkpoint; make sure that none does, then start the pipeline "
                 "again"
             )
+        self._checked_at = now
+        return names[:-1]
 
 
 def claim_checkpoint(storage: Storage, epoch: Epoch) -> WriterClaim:
@@ -61,10 +66,8 @@ def claim_checkpoint(storage: Storage, epoch: Epoch) -> WriterClaim:
     claim = WriterClaim(storage, epoch, f"{epoch.number:020d}-{epoch.driver}")
     content = {"host": socket.gethostname(), "database": epoch.database, "since": time.strftime("%F %T", time.gmtime())}
     storage.create(f"{_FOLDER}/{claim.name}", json.dumps(content).encode())
-    claim.require_newest_cached()
-    for name in _claims(storage):
-        if name < claim.name:
-            storage.delete(f"{_FOLDER}/{name}")
+    for name in claim.require_newest():
+        storage.delete(f"{_FOLDER}/{name}")
     return claim
 
 
