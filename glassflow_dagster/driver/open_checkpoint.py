@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from glassflow_dagster.bookkeeping.fencing import Epoch, begin_epoch
 from glassflow_dagster.clickhouse.server_clock import server_lead_ms
 from glassflow_dagster.clickhouse.tables import Table, count_by_table
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.prepare import Prepared
 from glassflow_dagster.driver.repartition import partitions_warning
@@ -64,14 +65,24 @@ def open_checkpoint(run: RunContext, prepared: Prepared, spark: SparkSession) ->
     return OpenCheckpoint(checkpoint, identity, epoch, claim)
 
 
+def batch_clock(run: RunContext, config: PipelineConfig, checkpoint: Checkpoint) -> BatchClock | None:
+    """Return the check that batch times neither go back nor jump ahead; None for a pipeline without a window.
+
+    The tolerance in seconds follows from the shortest window; --accept-clock skips the check of the first batch.
+    """
+    tolerance = tolerance_of(config)
+    if tolerance is None:
+        return None
+    return BatchClock(tolerance, checkpoint.last_committed(), run.options.accept_clock, run.report)
+
+
 def _require_plausible_clock(run: RunContext, prepared: Prepared, checkpoint: Checkpoint) -> None:
     """Raise `ClockMoved` if the next batch would be refused as this host's clock does not fit the last batch."""
-    tolerance = tolerance_of(run.config)
-    if tolerance is None or run.options.accept_clock:
+    clock = batch_clock(run, run.config, checkpoint)
+    if clock is None or run.options.accept_clock:
         return
     lead_ms = run.retry(lambda: server_lead_ms(prepared.client))
     reading = Reading.now()
-    clock = BatchClock(tolerance, checkpoint.last_committed(), confirmed_by_user=False, report=run.report)
     clock.require_plausible(round(reading.wall * 1000), reading, lead_ms)
 
 

@@ -15,7 +15,7 @@ from glassflow_dagster.clickhouse.target.target_watch import TargetWatch
 from glassflow_dagster.clickhouse.target.token_window import may_be_partitioned
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.context import RunContext
-from glassflow_dagster.driver.open_checkpoint import OpenCheckpoint
+from glassflow_dagster.driver.open_checkpoint import OpenCheckpoint, batch_clock
 from glassflow_dagster.driver.outdated_batch import OutdatedBatch, find_outdated_batch, find_tables_of
 from glassflow_dagster.driver.prepare import Prepared, secured
 from glassflow_dagster.driver.running_query import RunningQuery
@@ -25,7 +25,6 @@ from glassflow_dagster.kafka.topics import offsets
 from glassflow_dagster.streaming.batch_query import BatchQuery, may_run_inline
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
-from glassflow_dagster.streaming.delivery.batch_clock import BatchClock, tolerance_of
 from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from glassflow_dagster.streaming.delivery.totals import Totals
 from glassflow_dagster.streaming.query import build_join_query, build_query
@@ -137,7 +136,7 @@ class QueryStarter:
             self.opened.epoch,
             self.opened.claim,
             pacer=pacer,
-            clock=self._batch_clock(config),
+            clock=batch_clock(self.run, config, self.opened.checkpoint),
             bound=self.bound,
             compacted=self.prepared.compacted_topics,
             waiting=before.waiting,
@@ -240,17 +239,6 @@ class QueryStarter:
         max_event_times = newest or (NO_EVENT_TIME, NO_EVENT_TIME)  # of the left and the right source
         pacer = BatchPacer(config.join, clock_source, waiting, max_event_times)
         return build_join_query(records, clock_source.read(), config, tables, checkpoint_id), pacer
-
-    def _batch_clock(self, config: PipelineConfig) -> BatchClock | None:
-        """Return the check that batch times neither go back nor jump ahead; None for a pipeline without a window.
-
-        The tolerance in seconds follows from the shortest window; --accept-clock skips the check of the first batch.
-        """
-        tolerance = tolerance_of(config)
-        if tolerance is None:
-            return None
-        last = self.opened.checkpoint.last_committed()
-        return BatchClock(tolerance, last, self.run.options.accept_clock, self.run.report)
 
     def _subscription(self, config: PipelineConfig) -> Subscription:
         """Return the topics to read (sources, and the replay topic if it exists), and where to start.
