@@ -22,7 +22,7 @@ from glassflow_dagster.config.folder import definition_files
 from glassflow_dagster.config.problems import DefinitionError
 from glassflow_dagster.config.yaml_text import write_yaml
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.runtime.durable import sync_folder
+from glassflow_dagster.runtime.durable import sync
 
 PRIVATE = ".api"
 # Ids become names of folders. Others are invalid anyway.
@@ -235,7 +235,7 @@ def write_atomically(file: Path, content: bytes, mode: int) -> None:
             written.flush()
             os.fsync(written.fileno())
         temporary.replace(target)
-        sync_folder(target.parent)
+        sync(target.parent)
 
 
 @contextmanager

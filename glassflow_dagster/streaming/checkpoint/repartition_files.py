@@ -9,7 +9,7 @@ import os
 import shutil
 from pathlib import Path
 
-from glassflow_dagster.runtime.durable import sync_folder
+from glassflow_dagster.runtime.durable import sync
 from glassflow_dagster.streaming.checkpoint.checkpoint import IDENTITY_FILE, Checkpoint, CheckpointIdentity
 from glassflow_dagster.streaming.checkpoint.state_files import number_first_version
 
@@ -49,8 +49,8 @@ def complete(new: Checkpoint, identity: CheckpointIdentity) -> None:
     """Write all files of a new checkpoint to the disk, then its identity, which makes it complete."""
     for folder, _, files in os.walk(new.folder):
         for file in files:
-            _sync_file(Path(folder, file))
-        sync_folder(Path(folder))
+            sync(Path(folder, file))
+        sync(Path(folder))
     new.replace_identity(identity)
 
 
@@ -76,12 +76,4 @@ def finish_replacement(folder: Path) -> None:
 def _rename(folder: Path, name: Path) -> None:
     """Rename a folder; the new name is on the disk when this returns."""
     folder.rename(name)
-    sync_folder(name.parent)
-
-
-def _sync_file(file: Path) -> None:
-    handle = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync(name.parent)

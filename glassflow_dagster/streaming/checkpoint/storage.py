@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from glassflow_dagster.config.model.state import State
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.runtime.durable import sync_folder
+from glassflow_dagster.runtime.durable import sync
 
 if TYPE_CHECKING:
     from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage
@@ -192,7 +192,7 @@ class LocalStorage:
                 os.fsync(out.fileno())
         finally:
             temporary.unlink()
-        sync_folder(file.parent)
+        sync(file.parent)
 
     def replace(self, name: str, content: bytes) -> None:
         """See `Storage`."""
@@ -200,7 +200,7 @@ class LocalStorage:
         temporary = file.with_suffix(".new")
         _write_synced(temporary, content)
         temporary.replace(file)
-        sync_folder(file.parent)
+        sync(file.parent)
 
     def delete(self, name: str) -> None:
         """See `Storage`."""
