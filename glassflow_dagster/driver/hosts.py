@@ -70,8 +70,14 @@ def stop(
     here = process.status(state, config.pipeline_id)
     try:
         with _client(config) as client:
-            there = _newest(client, config, here)
-            return _stop_there(client, config, there, timeout) if _may_run(there) else Ending.NOT_RUNNING
+            report_there = newest_report(client, config.sink.connection_params.database, config.pipeline_id)
+            if report_there is None:
+                return Ending.NOT_RUNNING
+            if _heartbeat_of(report_there) is None:
+                return _stop_other_version(client, config, report_there)
+            if not _may_run(_status_by(client, config, here, report_there)):
+                return Ending.NOT_RUNNING
+            return _stop_there(client, config, report_there, timeout)
     except ClickHouseUnreachable as error:
         report(f"{config.pipeline_id}: whether it runs on another host is not known: {error}")
         return Ending.NOT_RUNNING
@@ -101,13 +107,22 @@ def _newest(client: Client, config: PipelineConfig, here: StreamStatus) -> Strea
 
     Raises what `newest_report` raises.
     """
-    database = config.sink.connection_params.database
-    report = newest_report(client, database, config.pipeline_id)
-    if report is None:
-        return here
+    report = newest_report(client, config.sink.connection_params.database, config.pipeline_id)
+    return here if report is None else _status_by(client, config, here, report)
+
+
+def _heartbeat_of(report: DriverReport) -> Heartbeat | None:
+    """Return a driver's heartbeat; None where it is of another version and cannot be read."""
     try:
-        beat = Heartbeat.model_validate_json(report.heartbeat)
+        return Heartbeat.model_validate_json(report.heartbeat)
     except ValidationError:
+        return None
+
+
+def _status_by(client: Client, config: PipelineConfig, here: StreamStatus, report: DriverReport) -> StreamStatus:
+    """Return the status of the driver that has reported, or of this host's if that is the newer one."""
+    beat = _heartbeat_of(report)
+    if beat is None:
         text = f"its driver on host {report.host} is of another version, whose heartbeat cannot be read"
         return replace(here, message=text)
     own = here.heartbeat
@@ -119,6 +134,7 @@ def _newest(client: Client, config: PipelineConfig, here: StreamStatus) -> Strea
     if report.host == socket.gethostname() and not has_ended and not is_alive(beat):
         # It ran here, with another state folder or with one that is gone.
         return _died(here, report, beat)
+    database = config.sink.connection_params.database
     requested = stop_requester(client, database, config.pipeline_id, report.epoch) is not None
     state, message = _state_of(report, beat)
     return StreamStatus(
@@ -161,29 +177,41 @@ def _may_run(there: StreamStatus) -> bool:
     return bool(there.host) and (there.state in UP or there.state in {StreamState.STALLED, StreamState.STALE})
 
 
-def _stop_there(client: Client, config: PipelineConfig, there: StreamStatus, timeout: float) -> Ending:
-    """Ask a driver on another host to stop, and wait for its last heartbeat.
+def _stop_other_version(client: Client, config: PipelineConfig, report: DriverReport) -> Ending:
+    """Ask a driver to stop whose heartbeat cannot be read; raise `GlassflowError`, as it is not seen to end.
 
-    Raises `GlassflowError` when it has not come after `timeout` seconds.
+    One whose last heartbeat is old is taken for ended: of a driver that has ended it is kept for months.
+    """
+    if report.age > STALE_AFTER:
+        return Ending.NOT_RUNNING
+    request_stop(client, config.sink.connection_params.database, config.pipeline_id, report.epoch)
+    raise GlassflowError(
+        f"{config.pipeline_id}: the driver on host {report.host} is of another version, whose heartbeat cannot be "
+        "read. It is asked to stop after its batch; whether it has, that version's `status` says on its host"
+    )
+
+
+def _stop_there(client: Client, config: PipelineConfig, report: DriverReport, timeout: float) -> Ending:
+    """Ask the driver that has reported to stop, and wait for its last heartbeat.
+
+    Raises `GlassflowError` when it has not come after `timeout` seconds, or another driver has been started meanwhile.
     """
     database = config.sink.connection_params.database
-    report = newest_report(client, database, config.pipeline_id)
-    assert report
     request_stop(client, database, config.pipeline_id, report.epoch)
     deadline = time.monotonic() + timeout
     while True:
-        current = newest_report(client, database, config.pipeline_id)
-        assert current
-        beat = Heartbeat.model_validate_json(current.heartbeat)
+        current = newest_report(client, database, config.pipeline_id) or report
         if current.epoch > report.epoch:
             raise GlassflowError(
                 f"{config.pipeline_id}: was started again meanwhile, on host {current.host}; stop it again"
             )
-        if beat.state in {DriverState.STOPPED, DriverState.FAILED}:
+        beat = _heartbeat_of(current)
+        if beat and beat.state in {DriverState.STOPPED, DriverState.FAILED}:
             return Ending.STOPPED
         if time.monotonic() > deadline:
+            process_there = f" (pid {beat.pid} there)" if beat else ""
             raise GlassflowError(
-                f"{config.pipeline_id}: the driver on host {there.host} (pid {beat.pid} there) has not stopped within "
+                f"{config.pipeline_id}: the driver on host {report.host}{process_there} has not stopped within "
                 f"{timeout:.0f} s; its last heartbeat is {current.age:.0f} s old. It stops as soon as it reads the "
                 "request, and does not start again; if that host is lost, nothing is left to do"
             )

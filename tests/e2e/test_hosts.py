@@ -7,15 +7,24 @@ import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from clickhouse_connect.driver.client import Client
 
+from glassflow_dagster.bookkeeping.drivers import insert_report
+from glassflow_dagster.bookkeeping.fencing import Epoch
+from glassflow_dagster.bookkeeping.stop_requests import stop_requester
+from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
+from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver import hosts, open_checkpoint, process
 from glassflow_dagster.driver.lock import end_remains
 from glassflow_dagster.driver.options import RunOptions
-from glassflow_dagster.driver.process import Action, Deployment, StreamState
+from glassflow_dagster.driver.process import Action, Deployment, Ending, StreamState
 from glassflow_dagster.driver.run import run_pipeline
+from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.control import Mode, control, ensure_if_wanted
 from glassflow_dagster.runners.local import LocalRunner
 from glassflow_dagster.streaming.delivery.batch_clock import ClockMoved
@@ -114,6 +123,34 @@ def test_a_host_with_a_wrong_clock_does_not_take_over(
     elsewhere.send([{"id": "b", "n": 2}])
     wait_until(lambda: rows(elsewhere) == 2, "the other one goes on")
     assert state(elsewhere) == "RUNNING"
+
+
+@pytest.fixture
+def other_version(pipeline: Pipeline) -> tuple[PipelineConfig, Client, Epoch]:
+    """Return a pipeline whose driver on another host reports heartbeats that this version cannot read."""
+    config = load_pipeline(pipeline.write().file)
+    client, database = connect(config.sink.connection_params), config.sink.connection_params.database
+    ensure_bookkeeping(client, database)
+    epoch = Epoch(database, config.pipeline_id, str(uuid4()), 3, str(uuid4()))
+    insert_report(client, epoch, "/state/there", '{"of": "another version"}', wanted=True, is_last=False)
+    return config, client, epoch
+
+
+def test_a_driver_of_another_version_is_asked_to_stop_and_not_taken_for_stopped(
+    other_version: tuple[PipelineConfig, Client, Epoch], tmp_path: Path
+) -> None:
+    config, client, epoch = other_version
+    assert "of another version" in hosts.status(tmp_path, config).message
+    with pytest.raises(GlassflowError, match=r"of another version.*It is asked to stop"):
+        hosts.stop(tmp_path, config)
+    assert stop_requester(client, epoch.database, epoch.pipeline_id, epoch.number) == socket.gethostname()
+
+
+def test_an_old_heartbeat_of_another_version_does_not_keep_a_pipeline_from_being_stopped(
+    other_version: tuple[PipelineConfig, Client, Epoch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "STALE_AFTER", 0.0)
+    assert hosts.stop(tmp_path, other_version[0]) is Ending.NOT_RUNNING
 
 
 def test_without_clickhouse_the_status_says_what_is_not_known(pipeline: Pipeline, tmp_path: Path) -> None:
