@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from tests.cluster.fault_world import SILENT_SECONDS, ClusterWorld, StoreWrites, executors_of
+from tests.cluster.fault_world import SILENT_SECONDS, ClusterWorld, StoreReads, StoreWrites, executors_of
 from tests.cluster.hosts import Host
 from tests.faults.http_proxy import Act, Answer, Exchange, Rule, swallow
 from tests.faults.kinds import Inject, Kind
@@ -17,6 +17,8 @@ CLUSTER = "cluster"
 # seconds; some cuts are longer than an executor may be silent, most are not
 _LONGEST_CUT = 1.3 * SILENT_SECONDS
 _BACKLOG_SECONDS = 3
+# About as long as the clients of the store try again, and longer.
+_GONE_SECONDS = (40, 90)
 _DELAY_SECONDS = 0.3
 # Bytes a second; a batch of a few hundred records sends more than that.
 _SLOWEST, _LESS_SLOW = 60_000, 400_000
@@ -57,6 +59,25 @@ def _worker_lost(world: ClusterWorld, draw: random.Random) -> int:
         host.cut(off=False)
         world.cluster.spark.start_worker(host)
     return len(lost)
+
+
+def _all_workers_lost(world: ClusterWorld, draw: random.Random) -> int:
+    """Lose the hosts of all executors at once; they come back empty, one after the other."""
+    workers = world.cluster.workers
+
+    def act(exchange: Exchange, _: Host) -> None:
+        if draw.random() < 0.5:
+            exchange.forward()
+        for worker in workers:
+            _lose(worker)
+        exchange.hang_up()
+
+    _at_an_insert(world, draw, act)
+    for host in workers:
+        time.sleep(draw.uniform(0, _LONGEST_CUT / 2))
+        host.cut(off=False)
+        world.cluster.spark.start_worker(host)
+    return len(workers)
 
 
 def _executor_killed(world: ClusterWorld, draw: random.Random) -> int:
@@ -220,9 +241,16 @@ def _on_write(act: Callable[[Exchange, random.Random], None]) -> Inject:
     return _here(inject)
 
 
-def _status(status: int, code: str) -> Inject:
+def _error(status: int, code: str) -> Answer:
+    """Return an error of S3."""
+    return Answer(status, {"Content-Type": "application/xml"}, f"<Error><Code>{code}</Code></Error>".encode())
+
+
+_INTERNAL_ERROR, _SLOW_DOWN = _error(500, "InternalError"), _error(503, "SlowDown")
+
+
+def _status(answer: Answer) -> Inject:
     """Answer some writes by an error of S3, with or without executing them."""
-    answer = Answer(status, {"Content-Type": "application/xml"}, f"<Error><Code>{code}</Code></Error>".encode())
 
     def act(exchange: Exchange, draw: random.Random) -> None:
         if draw.random() < 0.5:
@@ -230,6 +258,30 @@ def _status(status: int, code: str) -> Inject:
         exchange.answer(answer)
 
     return _on_write(act)
+
+
+def _store_gone(world: ClusterWorld, draw: random.Random) -> int:
+    """Close the store's port until the driver ends, or for some time longer than it should be patient."""
+    _moment(draw)
+    world.servers.store_proxy.refuse()
+    deadline = time.monotonic() + draw.uniform(*_GONE_SECONDS)
+    while world.driver.code is None and time.monotonic() < deadline:
+        time.sleep(1)
+    world.servers.store_proxy.accept()
+    return 1
+
+
+def _reads_fail(world: ClusterWorld, draw: random.Random) -> int:
+    """Kill an executor, so that its keys are read from the store again, which answers many reads by errors."""
+    _executor_killed(world, draw)
+
+    def act(exchange: Exchange) -> None:
+        if draw.random() < 0.3:
+            exchange.hang_up()
+        else:
+            exchange.answer(draw.choice([_INTERNAL_ERROR, _SLOW_DOWN]))
+
+    return world.apply_rule(StoreReads(act, times=draw.randint(1, 8)), world.servers.store_proxy)
 
 
 def _moment(draw: random.Random) -> None:
@@ -243,6 +295,7 @@ KINDS = (
         "worker's host lost", "all processes and the disk of a worker's host are gone in an insert, nobody is told",
         _here(_worker_lost),
     ),
+    Kind("all workers lost", "the same of both workers' hosts at once", _here(_all_workers_lost)),
     Kind(
         "driver's host lost", "the same of the driver's host, while records wait; a driver starts on another host",
         _here(_driver_lost), dies=True,
@@ -270,7 +323,11 @@ KINDS = (
     Kind("Kafka slow", "each piece of data takes up to 0.3 s longer", _slow_requests(_slow_kafka)),
     Kind("store slow", "each request takes up to 0.3 s longer", _slow_requests(_slow_store)),
     Kind("store refuses", "its port is closed and all connections are reset", _here(_store_refuses)),
-    Kind("store: 500", "writes are answered by 500, applied or not", _status(500, "InternalError")),
-    Kind("store: 503", "writes are answered by 503 Slow Down, applied or not", _status(503, "SlowDown")),
+    Kind("store: 500", "writes are answered by 500, applied or not", _status(_INTERNAL_ERROR)),
+    Kind("store: 503", "writes are answered by 503 Slow Down, applied or not", _status(_SLOW_DOWN)),
+    Kind(
+        "store: reads fail", "an executor is killed, and reads are answered by 500, 503 or a reset", _here(_reads_fail)
+    ),
+    Kind("store gone", "its port is closed for 40 to 90 s; the driver may end by that", _here(_store_gone), dies=True),
     Kind("store: answer lost", "writes are applied, their connections are reset", _on_write(lambda x, _: swallow(x))),
 )  # fmt: skip

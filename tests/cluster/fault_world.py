@@ -43,6 +43,13 @@ class StoreWrites(Rule):
         return exchange.method in {"PUT", "POST", "DELETE"}
 
 
+class StoreReads(Rule):
+    """A rule for the requests by which objects of the store are read, looked up or listed."""
+
+    def concerns(self, exchange: Exchange) -> bool:
+        return exchange.method in {"GET", "HEAD"}
+
+
 class ClusterServers(Servers):
     """Kafka, ClickHouse and an object store, whose proxies listen on the hosts `kafka`, `clickhouse` and `store`."""
 

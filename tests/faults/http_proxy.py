@@ -235,9 +235,10 @@ class _Handler(BaseHTTPRequestHandler):
         lines += [f"{name}: {value}" for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP]
         # The answer to a HEAD has the length of a body that does not follow.
         named = {name.lower(): value for name, value in answer.headers.items()}
-        length = named.get("content-length", "0") if self.command == "HEAD" else len(answer.body)
+        is_head = self.command == "HEAD"
+        length = named.get("content-length", "0") if is_head else len(answer.body)
         lines += [f"Content-Length: {length}", "", ""]
-        return "\r\n".join(lines).encode("latin-1") + answer.body
+        return "\r\n".join(lines).encode("latin-1") + (b"" if is_head else answer.body)
 
     def hang_up(self) -> None:
         self.close_connection = True

@@ -63,9 +63,10 @@ The workload of the first column, with its driver on one of two hosts, two execu
 two more, and its state in an object store (versitygw) behind `s3a://`. The hosts are network namespaces with a disk
 each, so this needs root. They share only the network, by which they reach Kafka, ClickHouse and the store. Nothing is
 inline: each batch is a job of the executors. An executor that the driver has not heard of for 10 s counts as lost
-(`spark.network.timeout`); a cut takes between 1 and 13 s, so some executors are lost by it. A driver that ends is
-started again on the other host, where the disk is empty. `make faults-cluster` runs the repetitions missing from
-{wanted} of each kind, and writes this page; one of them: `python -m tests.cluster.faults --kind "store: 503" --seed 7`.
+(`spark.network.timeout`); cuts and slow times take between 1 and 13 s. A repetition of a cut counts only if packets
+were lost by it. A driver that ends is started again on the other host, where the disk is empty; only in `driver's host
+lost` and `store gone` it may end. `make faults-cluster` runs the repetitions missing from {wanted} of each kind, and
+writes this page; one of them: `python -m tests.cluster.faults --kind "store: 503" --seed 7`.
 
 | fault | what happens | cluster |
 |---|---|---|
