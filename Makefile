@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev docs screenshots test test-fast test-oldest test-definitions test-registry lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-long test-variants faults alerts soak two-drivers
+.PHONY: setup demo dev docs screenshots test test-fast test-oldest test-definitions test-registry lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-long test-variants faults faults-cluster alerts soak two-drivers
 
 setup: $(READY)
 
@@ -68,6 +68,11 @@ test-variants: setup ## runs all variants of each long test; `make test` draws o
 faults: setup ## runs the missing repetitions of the fault matrix (`make test`: a sample); writes docs/faults.md
 	GLASSFLOW_TEST_FAULTS=all $(BIN)/python -m pytest tests/faults
 	$(BIN)/python -m tests.faults
+
+REPETITIONS := 20
+
+faults-cluster: setup ## runs the missing repetitions of the faults on several hosts (network namespaces, as root); REPETITIONS=n
+	$(BIN)/python -m tests.cluster.faults --repetitions $(REPETITIONS)
 
 alerts: setup ## fires every alert by a fault on a real pipeline; `make test` draws one
 	GLASSFLOW_TEST_ALERTS=all $(BIN)/python -m pytest tests/monitoring/test_alerts.py

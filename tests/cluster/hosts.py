@@ -5,11 +5,14 @@ the launcher are. Programs (Python, this package, the cache of the jars) have th
 that were made from one image.
 """
 
+import ctypes
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -21,6 +24,9 @@ from tests.waiting import wait_until
 _NETWORKS = 200
 _numbers = count(os.getpid())
 _PREFIX_BITS = 24
+# An address of Ethernet that no interface has.
+_NOBODY = "02:00:00:00:00:00"
+_CLONE_NEWNET = 0x40000000
 
 # Runs a command with a name, an own file of names, and an empty disk at a path that the others have, too.
 _IN_HOST = """
@@ -36,7 +42,7 @@ def missing() -> str:
     """Return why this machine can have no such hosts; empty where it can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    absent = [tool for tool in ("ip", "nsenter", "unshare", "mount") if shutil.which(tool) is None]
+    absent = [tool for tool in ("ip", "tc", "nsenter", "unshare", "mount") if shutil.which(tool) is None]
     if absent:
         return f"not installed: {', '.join(absent)}"
     name = f"gf{os.getpid()}try"
@@ -103,6 +109,42 @@ class Host:
         """Cut this host off from the network, or connect it again."""
         _ip("link", "set", f"v{self.namespace}", "down" if off else "up")
 
+    def cut_from(self, other: "Host", *, off: bool) -> None:
+        """Lose all packets between this host and another one, in both directions, or let them pass again."""
+        for one, two in ((self, other), (other, self)):
+            device = ("dev", f"e{one.namespace}")
+            where = ("lladdr", _NOBODY, *device, "nud", "permanent") if off else device
+            _ip("-n", one.namespace, "neighbour", "replace" if off else "delete", two.address, *where)
+
+    def resent(self) -> int:
+        """Return how many TCP segments this host has sent again, since nobody had confirmed them."""
+        command = ["ip", "netns", "exec", self.namespace, "cat", "/proc/net/snmp"]
+        lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+        names, values = (line.split() for line in lines if line.startswith("Tcp:"))
+        return int(values[names.index("RetransSegs")])
+
+    def slow_down(self, bytes_a_second: int) -> None:
+        """Limit what this host sends."""
+        rate = ("tbf", "rate", f"{bytes_a_second}bps", "burst", "4kb", "latency", "2s")
+        _tc(self.namespace, "replace", "root", *rate)
+
+    def speed_up(self) -> None:
+        """Take the limit away."""
+        _tc(self.namespace, "delete", "root")
+
+    def listen(self, port: int) -> socket.socket:
+        """Return a socket of this process that listens on a port of this host."""
+        with ThreadPoolExecutor(1) as apart:
+            return apart.submit(self._listen, port).result()
+
+    def _listen(self, port: int) -> socket.socket:
+        """Move the thread to this host, for ever; return a socket as of `listen`."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        with Path(f"/run/netns/{self.namespace}").open() as namespace:
+            if libc.setns(namespace.fileno(), _CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), f"the network of {self.name} cannot be entered")
+        return socket.create_server((self.address, port))
+
 
 @dataclass(frozen=True)
 class Network:
@@ -151,6 +193,11 @@ def _connect(stack: ExitStack, namespace: str, bridge: str, address: str) -> Non
     _ip("-n", namespace, "address", "add", f"{address}/{_PREFIX_BITS}", "dev", inner)
     _ip("-n", namespace, "link", "set", inner, "up")
     _ip("-n", namespace, "link", "set", "lo", "up")
+
+
+def _tc(namespace: str, action: str, *arguments: str) -> None:
+    device = ("dev", f"e{namespace}")
+    subprocess.run(["tc", "-n", namespace, "qdisc", action, *device, *arguments], check=True, capture_output=True)
 
 
 def _ip(*arguments: str) -> None:

@@ -38,9 +38,10 @@ class SparkCluster:
 
 @contextmanager
 def running_spark(folder: Path, network: Network) -> Iterator[SparkCluster]:
-    """Run a master on the host `master` and a worker on each other host, while the block runs."""
+    """Run a master on the host `master`, and a worker on each host with such a name, while the block runs."""
     folder.mkdir(parents=True)
-    master, *workers = network.hosts.values()
+    master = network["master"]
+    workers = [host for name, host in network.hosts.items() if name.startswith("worker")]
     variables = {
         **java_environment(find_java()),
         "SPARK_HOME": str(pyspark_folder()),

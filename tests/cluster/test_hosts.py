@@ -1,5 +1,6 @@
 """The hosts of the tests: they see each other by their names, and nothing else of each other."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ FETCH = f"import sys, urllib.request as r; print(r.urlopen(f'http://{{sys.argv[1
 def network(tmp_path: Path) -> Iterator[Network]:
     if reason := missing():
         pytest.skip(reason)
-    with running_network(tmp_path / "network", ("one", "two")) as network:
+    with running_network(tmp_path / "network", ("one", "two", "three")) as network:
         yield network
 
 
@@ -65,3 +66,42 @@ def test_one_that_is_cut_off_goes_on_alone(network: Network, tmp_path: Path) -> 
     assert one.processes()
     one.cut(off=False)
     wait_until(lambda: "200" in run(two, tmp_path / "again", sys.executable, "-c", FETCH, "one"), "it is reached again")
+
+
+def test_two_that_are_cut_from_each_other_are_still_reached_by_the_third(network: Network, tmp_path: Path) -> None:
+    one, two, three = (network[name] for name in ("one", "two", "three"))
+    serve(one, tmp_path / "server")
+    # Each has the address of the other one by now.
+    assert "200" in run(two, tmp_path / "before", sys.executable, "-c", FETCH, "one")
+    resent = two.resent()
+    one.cut_from(two, off=True)
+    assert "timed out" in run(two, tmp_path / "cut", sys.executable, "-c", FETCH, "one")
+    assert two.resent() > resent
+    assert "200" in run(three, tmp_path / "third", sys.executable, "-c", FETCH, "one")
+    one.cut_from(two, off=False)
+    assert "200" in run(two, tmp_path / "after", sys.executable, "-c", FETCH, "one")
+
+
+def test_this_process_listens_on_one_and_only_there(network: Network, tmp_path: Path) -> None:
+    one, two = network["one"], network["two"]
+    with one.listen(PORT) as listening:
+        command = f"import socket; print(socket.create_connection(('one', {PORT})).recv(9))"
+        log = tmp_path / "client"
+        client = two.start([sys.executable, "-c", command], {}, log)
+        listening.settimeout(60)
+        connection, (address, _) = listening.accept()
+        with connection:
+            connection.sendall(b"reached")
+        client.wait(60)
+    assert (address, log.read_text()) == (two.address, "b'reached'\n")
+
+
+def test_a_slow_one_is_still_reached(network: Network, tmp_path: Path) -> None:
+    one, two = network["one"], network["two"]
+    serve(one, tmp_path / "server")
+    one.slow_down(10_000)
+    shown = ["tc", "-n", one.namespace, "qdisc", "show"]
+    assert "rate 80Kbit" in subprocess.run(shown, check=True, capture_output=True, text=True).stdout
+    assert "200" in run(two, tmp_path / "fetch", sys.executable, "-c", FETCH, "one")
+    one.speed_up()
+    assert "tbf" not in subprocess.run(shown, check=True, capture_output=True, text=True).stdout

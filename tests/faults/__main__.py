@@ -47,7 +47,7 @@ def _once(servers: Servers, folder: Path, kinds: Sequence[Kind], workloads: Sequ
     for kind in kinds:
         for workload in workloads:
             if workload in kind.workloads:
-                wrong += sum(map(_say, run_pass(servers, folder, workload, [(kind, seed)])))
+                wrong += sum(map(say, run_pass(servers, folder, workload, [(kind, seed)])))
     return int(wrong > 0)
 
 
@@ -62,7 +62,7 @@ def _fill(
         if time.monotonic() > end:
             break
         for outcome in run_pass(servers, folder, workload, repetitions):
-            wrong += _say(outcome)
+            wrong += say(outcome)
             results.add(outcome, version)
             results.write()
     return int(wrong > 0)
@@ -86,7 +86,7 @@ def _passes(
             yield repetitions[begin : begin + together], workload
 
 
-def _say(outcome: Outcome) -> bool:
+def say(outcome: Outcome) -> bool:
     """Print the outcome of a repetition; return whether it was wrong."""
     text = f"{outcome.workload}, {outcome.kind}, seed {outcome.seed}: {outcome.hits} hits"
     print(time.strftime("%H:%M:%S"), text, "WRONG" if outcome.wrong else "exact", flush=True)

@@ -29,8 +29,12 @@ class Driver:
         command = [sys.executable, "-m", "glassflow_dagster", "run", str(definition), "--state", str(state), *options]
         self.log = log
         self._pool = pool
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
+        self._process = self._start(command, variables)
+
+    def _start(self, command: Sequence[str], variables: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+        """Start the process on this host."""
+        with self.log.open("ab") as output:
+            return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
                 env={**os.environ, **variables},
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""An HTTP proxy in front of ClickHouse that makes chosen requests fail in chosen ways."""
+"""An HTTP proxy in front of ClickHouse or an object store that makes chosen requests fail in chosen ways."""
 
 import http.client
 import re
@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.faults.doors import Door, Loopback
 
 _INSERT = re.compile(rb"INSERT INTO `[^`]+`\.`(?P<table>[^`]+)`")
 _HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "keep-alive"}
@@ -31,12 +33,13 @@ class Answer:
 class Exchange:
     """A request that a fault acts on. `table` is None when the request inserts nothing.
 
-    `statement` is the SQL text; data may follow it.
+    `statement` is the SQL text; data may follow it. `client`: the address of the client.
     """
 
     def __init__(self, handler: "_Handler", body: bytes) -> None:
         self._handler, self.body = handler, body
-        self.path = handler.path
+        self.method, self.path = handler.command, handler.path
+        self.client: str = handler.client_address[0]
         query = parse_qs(urlsplit(handler.path).query).get("query", [""])[0].encode()
         self.statement = query or body
         found = _INSERT.match(query) or _INSERT.match(body)
@@ -95,7 +98,7 @@ class Rule:
 
     def takes(self, exchange: Exchange) -> bool:
         """Return whether the rule acts on this request, and count it."""
-        if exchange.table is None or (self.tables and exchange.table not in self.tables) or self.hits == self.times:
+        if self.hits == self.times or not self.concerns(exchange):
             return False
         if self.skip:
             self.skip -= 1
@@ -103,12 +106,19 @@ class Rule:
         self.hits += 1
         return True
 
+    def concerns(self, exchange: Exchange) -> bool:
+        """Return whether a request is of the kind that the rule is about."""
+        return exchange.table is not None and (not self.tables or exchange.table in self.tables)
+
 
 class HttpProxy:
-    """A proxy on `port` for the server at 127.0.0.1:`upstream`; `refuse` and `accept` close and open its port."""
+    """A proxy on `port` of a door for the server at 127.0.0.1:`upstream`.
 
-    def __init__(self, port: int, upstream: int) -> None:
-        self.port, self._upstream = port, upstream
+    `refuse` and `accept` close and open its port.
+    """
+
+    def __init__(self, port: int, upstream: int, door: Door | None = None) -> None:
+        self.port, self._upstream, self._door = port, upstream, door or Loopback()
         self._rule: Rule | None = None
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
@@ -119,7 +129,7 @@ class HttpProxy:
     def accept(self) -> None:
         """Open the port."""
         handler = type("Handler", (_Handler,), {"proxy": self, "upstream": self._upstream})
-        self._server = _Server(("127.0.0.1", self.port), handler)
+        self._server = _Server(self._door.listen(self.port), handler)
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def refuse(self) -> None:
@@ -183,7 +193,11 @@ def reset(connection: socket.socket) -> None:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    allow_reuse_address = True
+
+    def __init__(self, listening: socket.socket, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(listening.getsockname(), handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore errors of connections that a fault has cut."""
@@ -210,7 +224,8 @@ class _Handler(BaseHTTPRequestHandler):
         except (OSError, http.client.HTTPException):
             self.hang_up()  # the server or the client is gone
 
-    do_GET = do_POST  # noqa: N815 - the base class's name
+    # The base class's names.
+    do_GET = do_PUT = do_HEAD = do_DELETE = do_POST  # noqa: N815
 
     def send(self, answer: Answer) -> None:
         self.wfile.write(self.render(answer))
@@ -218,8 +233,12 @@ class _Handler(BaseHTTPRequestHandler):
     def render(self, answer: Answer) -> bytes:
         lines = [f"HTTP/1.1 {answer.status} {http.client.responses.get(answer.status, '-')}"]
         lines += [f"{name}: {value}" for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP]
-        lines += [f"Content-Length: {len(answer.body)}", "", ""]
-        return "\r\n".join(lines).encode("latin-1") + answer.body
+        # The answer to a HEAD has the length of a body that does not follow.
+        named = {name.lower(): value for name, value in answer.headers.items()}
+        is_head = self.command == "HEAD"
+        length = named.get("content-length", "0") if is_head else len(answer.body)
+        lines += [f"Content-Length: {length}", "", ""]
+        return "\r\n".join(lines).encode("latin-1") + (b"" if is_head else answer.body)
 
     def hang_up(self) -> None:
         self.close_connection = True

@@ -62,25 +62,29 @@ def run_pass(
     All kinds of a pass have the same `apart`; a kind that ends the pipeline is alone in its pass.
     """
     with _state(folder, small=repetitions[0][0].apart == SMALL_DISK) as state:
-        world = World(servers, folder, WORKLOADS[workload], state)
+        yield from repeat_in(World(servers, folder, WORKLOADS[workload], state), workload, repetitions)
+
+
+def repeat_in(world: World, workload: str, repetitions: Sequence[tuple[Kind, int]]) -> Iterator[Outcome]:
+    """Run repetitions one after the other on the pipeline of a world, which ends; stop at the first that goes wrong."""
+    try:
         try:
-            try:
-                world.warm_up()
-            except AssertionError as error:
-                kind, seed = repetitions[0]
-                yield Outcome(kind.name, workload, seed, 0, (f"the pipeline did not begin: {error}",))
+            world.warm_up()
+        except AssertionError as error:
+            kind, seed = repetitions[0]
+            yield Outcome(kind.name, workload, seed, 0, (f"the pipeline did not begin: {error}",))
+            return
+        for kind, seed in repetitions:
+            outcome = repeat(world, kind, workload, seed)
+            yield outcome
+            if outcome.wrong:
                 return
-            for kind, seed in repetitions:
-                outcome = repeat(world, kind, workload, seed)
-                yield outcome
-                if outcome.wrong:
-                    return
-            kind, seed = repetitions[-1]
-            code = 0 if kind.ends else world.close()
-            if code:
-                yield Outcome(kind.name, workload, seed, 1, (f"stopped with {code}: {world.log_tail()}",))
-        finally:
-            world.end()
+        kind, seed = repetitions[-1]
+        code = 0 if kind.ends else world.close()
+        if code:
+            yield Outcome(kind.name, workload, seed, 1, (f"stopped with {code}: {world.log_tail()}",))
+    finally:
+        world.end()
 
 
 def repeat(world: World, kind: Kind, workload: str, seed: int, patience: float = COMPLETE_SECONDS) -> Outcome:

@@ -2,10 +2,13 @@
 
 import json
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.cluster.fault_kinds import CLUSTER
+from tests.cluster.fault_kinds import KINDS as CLUSTER_KINDS
 from tests.faults.kinds import KINDS, Kind
 from tests.faults.repetition import WORKLOADS, Outcome
 
@@ -52,6 +55,23 @@ and the figure is that of the older code.
 |---|---|{line}
 """
 
+_CLUSTER_HEAD = """\
+
+## On several hosts
+
+The workload of the first column, with its driver on one of two hosts, two executors on a Spark standalone cluster of
+two more, and its state in an object store (versitygw) behind `s3a://`. The hosts are network namespaces with a disk
+each, so this needs root. They share only the network, by which they reach Kafka, ClickHouse and the store. Nothing is
+inline: each batch is a job of the executors. An executor that the driver has not heard of for 10 s counts as lost
+(`spark.network.timeout`); cuts and slow times take between 1 and 13 s. A repetition of a cut counts only if packets
+were lost by it. A driver that ends is started again on the other host, where the disk is empty; only in `driver's host
+lost` and `store gone` it may end. `make faults-cluster` runs the repetitions missing from {wanted} of each kind, and
+writes this page; one of them: `python -m tests.cluster.faults --kind "store: 503" --seed 7`.
+
+| fault | what happens | cluster |
+|---|---|---|
+"""
+
 
 @dataclass
 class Results:
@@ -85,20 +105,22 @@ class Results:
 
     def page(self) -> str:
         head = _HEAD.format(wanted=20, columns=" | ".join(WORKLOADS), line="---|" * len(WORKLOADS))
-        return head + "".join(map(self._line, KINDS)) + self._wrong()
+        lines = [self._line(kind, [*WORKLOADS]) for kind in KINDS]
+        of_cluster = [self._line(kind, [CLUSTER]) for kind in CLUSTER_KINDS]
+        return head + "".join(lines) + _CLUSTER_HEAD.format(wanted=20) + "".join(of_cluster) + self._wrong()
 
     def _record(self, workload: str, kind: str, version: str) -> Record:
         kinds = self.found.setdefault(workload, {})
         return kinds.setdefault(kind, {}).setdefault(version, {"exact": [], "wrong": []})
 
-    def _line(self, kind: Kind) -> str:
+    def _line(self, kind: Kind, workloads: Sequence[str]) -> str:
         cells = [
             ", ".join(
                 f"{_count(record)} ({version})"
                 for version, record in self.found.get(workload, {}).get(kind.name, {}).items()
                 if record["exact"] or record["wrong"]
             )
-            for workload in WORKLOADS
+            for workload in workloads
         ]
         return f"| {kind.name} | {kind.does} | {' | '.join(cells)} |\n"
 

@@ -14,6 +14,7 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.local.broker import broker_answers, prepare_broker
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime.process import Background, start_process
+from tests.faults.doors import Door, Loopback
 from tests.faults.http_proxy import HttpProxy
 from tests.faults.tcp_proxy import TcpProxy
 from tests.waiting import wait_until
@@ -68,16 +69,20 @@ class Server:
 
 
 class Servers:
-    """Kafka and ClickHouse with their proxies; `kafka` and `client` bypass the proxies."""
+    """Kafka and ClickHouse with their proxies; `kafka` and `client` bypass the proxies.
 
-    def __init__(self, folder: Path) -> None:
+    kafka_door, clickhouse_door: where the proxies listen.
+    """
+
+    def __init__(self, folder: Path, kafka_door: Door | None = None, clickhouse_door: Door | None = None) -> None:
+        kafka_door = kafka_door or Loopback()
         folder.mkdir(parents=True, exist_ok=True)
         ports = [free_port() for _ in range(5)]
         kafka, behind_proxy, clickhouse = ports[:3]
-        self.kafka_proxy = TcpProxy(ports[3], behind_proxy)
-        self.clickhouse_proxy = HttpProxy(ports[4], clickhouse)
+        self.kafka_proxy = TcpProxy(ports[3], behind_proxy, kafka_door)
+        self.clickhouse_proxy = HttpProxy(ports[4], clickhouse, clickhouse_door)
         self._kafka_folder = folder / "kafka"
-        self.broker = _broker(self._kafka_folder, kafka, behind_proxy, ports[3])
+        self.broker = _broker(self._kafka_folder, kafka, behind_proxy, f"{kafka_door.address}:{ports[3]}")
         command = [sys.executable, "-m", "glassflow_dagster.local.embedded_clickhouse", "--data", str(folder / "ch")]
         command += ["--port", str(clickhouse)]
         self.clickhouse = Server("ClickHouse", command, clickhouse, folder / "clickhouse.log", {})
@@ -128,7 +133,7 @@ class Servers:
         return True
 
 
-def _broker(folder: Path, port: int, behind_proxy: int, proxy: int) -> Server:
+def _broker(folder: Path, port: int, behind_proxy: int, proxy: str) -> Server:
     """Prepare the embedded broker with a second listener that advertises the proxy's address."""
     made = prepare_broker(folder, port, lambda _: None)
     properties = folder / "server.properties"
@@ -137,7 +142,7 @@ def _broker(folder: Path, port: int, behind_proxy: int, proxy: int) -> Server:
         name = line.partition("=")[0]
         extra = {
             "listeners": f",PROXIED://127.0.0.1:{behind_proxy}",
-            "advertised.listeners": f",PROXIED://127.0.0.1:{proxy}",
+            "advertised.listeners": f",PROXIED://{proxy}",
             "listener.security.protocol.map": ",PROXIED:PLAINTEXT",
         }
         lines.append(line + extra.get(name, ""))

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of Kafka that cuts, refuses and holds back connections."""
+"""A TCP proxy in front of Kafka that cuts, refuses, slows and holds back connections."""
 
 import selectors
 import socket
@@ -6,16 +6,21 @@ import threading
 import time
 from contextlib import suppress
 
+from tests.faults.doors import Door, Loopback
 from tests.faults.http_proxy import reset
 
 _CHUNK = 65_536
 
 
 class TcpProxy:
-    """A proxy on 127.0.0.1:`port` for the server at 127.0.0.1:`upstream`."""
+    """A proxy on `port` of a door for the server at 127.0.0.1:`upstream`.
 
-    def __init__(self, port: int, upstream: int) -> None:
-        self.port, self._upstream = port, upstream
+    delay: seconds by which each piece of data is held back.
+    """
+
+    def __init__(self, port: int, upstream: int, door: Door | None = None) -> None:
+        self.port, self._upstream, self._door = port, upstream, door or Loopback()
+        self.delay = 0.0
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._lock = threading.Lock()
         self._open = threading.Event()
@@ -28,7 +33,7 @@ class TcpProxy:
 
     def accept(self) -> None:
         """Open the port."""
-        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self._listener = self._door.listen(self.port)
         threading.Thread(target=self._take, args=(self._listener,), daemon=True).start()
 
     def refuse(self) -> None:
@@ -105,6 +110,7 @@ class TcpProxy:
 
     def _pass(self, source: socket.socket, target: socket.socket, server: socket.socket) -> bool:
         data = source.recv(_CHUNK)
+        time.sleep(self.delay)
         while not self._flowing.wait(0.1):
             time.sleep(0)
         if source is server and self._is_last(len(data)):

@@ -19,7 +19,7 @@ from glassflow_dagster.cli import main
 from glassflow_dagster.driver.pool.endpoint import pool_folder
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
 from tests.faults.driver import Driver
-from tests.faults.http_proxy import Rule
+from tests.faults.http_proxy import HttpProxy, Rule
 from tests.faults.judge import differences, differences_where_it_ended
 from tests.faults.records import PARTITIONS, Event, Topics, Workload
 from tests.faults.servers import Servers
@@ -32,6 +32,8 @@ _LEAST_EVENTS = 1200
 _RATE = 1500  # events a second
 _CHUNK_SECONDS = 0.04
 _FAULT_SECONDS = 90.0
+# A driver and its executors start in a minute on a busy machine.
+_START_SECONDS = 180.0
 
 # A driver lives for a minute here, too short to benefit from thorough compilation.
 QUICK_COMPILATION: Mapping[str, str] = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
@@ -149,7 +151,7 @@ class World:
     def warm_up(self) -> None:
         """Wait until the driver has read its first events."""
         self.send(self.workload.last_events(-1))
-        self.until(lambda: self.read == self.sent, "the driver begins")
+        self.until(lambda: self.read == self.sent, "the driver begins", _START_SECONDS)
 
     def send(self, events: Sequence[Event]) -> None:
         """Send events in addition to those of the seed."""
@@ -251,11 +253,12 @@ class World:
             return False
         return "waiting" not in expected or self.waiting == expected["waiting"]
 
-    def apply_rule(self, rule: Rule) -> int:
-        """Put a rule in force until it is done; return how many requests it has acted on."""
-        self.servers.clickhouse_proxy.fail(rule)
+    def apply_rule(self, rule: Rule, proxy: HttpProxy | None = None) -> int:
+        """Put a rule in force until it is done, by default for ClickHouse; return how many requests it has acted on."""
+        proxy = proxy or self.servers.clickhouse_proxy
+        proxy.fail(rule)
         rule.done.wait(_FAULT_SECONDS)
-        self.servers.clickhouse_proxy.behave()
+        proxy.behave()
         if not rule.hits:
             raise NotHit
         return rule.hits
