@@ -292,6 +292,12 @@ def test_duplicates_are_found_by_the_time_in_the_event() -> None:
     assert "time of arrival" in problems(partner.STEP, made, topic="users")["topic"]
 
 
+def test_a_field_that_is_no_time_is_not_proposed_for_it() -> None:
+    assert question(key.STEP, "event_time").value == ""
+    answers = {"key": "order_id", "window": "1h", "clock": "event", "event_time": ""}
+    assert "choose the field" in problems(key.STEP, draft(), **answers)["event_time"]
+
+
 def test_a_join_by_the_times_in_the_events() -> None:
     made = draft(right=side("users", EVENTS))
     made.left = side("orders", EVENTS)

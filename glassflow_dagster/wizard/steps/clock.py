@@ -28,8 +28,10 @@ def clock_question(chosen: EventClock | None) -> Question:
 def time_questions(side: Side, prefix: str, chosen: EventClock | None) -> list[Question]:
     """Return the questions for the field with the time of a topic's events, and for its unit."""
     fields = [each for each in side.sample.fields if each.kind in _KINDS and each.required]
-    likely = next((each.name for each in fields if _TIME.search(each.name)), fields[0].name if fields else "")
-    options = tuple(Option(each.name, remark=", ".join((each.type, *each.examples[:1]))) for each in fields)
+    likely = next((each.name for each in fields if _TIME.search(each.name)), "")
+    # A field that is no time would make dead letters of all events: without a likely one, none is proposed.
+    options: tuple[Option, ...] = () if likely else (Option("", "choose a field"),)
+    options += tuple(Option(each.name, remark=", ".join((each.type, *each.examples[:1]))) for each in fields)
     return [
         Question(
             f"{prefix}time", f"Time of an event of {side.topic}", "choice", chosen.field if chosen else likely, options,
