@@ -1,5 +1,7 @@
 """The steps of the wizard as questions, one after the other."""
 
+from dataclasses import replace
+
 from glassflow_dagster.api.errors import ApiError
 from glassflow_dagster.api.files import Stored
 from glassflow_dagster.api.services import Services
@@ -9,7 +11,7 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.wizard.checking import public_text
 from glassflow_dagster.wizard.draft import Draft
 from glassflow_dagster.wizard.evaluating import evaluate
-from glassflow_dagster.wizard.questions import YES, AnswerRefused, Option, Question
+from glassflow_dagster.wizard.questions import YES, AnswerRefused, Option, Question, applies
 from glassflow_dagster.wizard.steps import columns, next_open, review
 from glassflow_dagster.wizard.steps.step import Step
 
@@ -46,21 +48,22 @@ def _answer_step(draft: Draft, step: Step, person: Asks) -> None:
 
 def _again(question: Question, answers: dict[str, str]) -> Question:
     """Return a question with the refused answer as its proposal; not a password."""
-    if question.kind == "password" or question.name not in answers:
+    if question.is_secret or question.name not in answers:
         return question
-    return Question(
-        question.name, question.label, question.kind, answers[question.name], question.options, question.help,
-        question.advanced,
-    )  # fmt: skip
+    return replace(question, value=answers[question.name])
 
 
 def _asked(questions: list[Question], person: Asks) -> dict[str, str]:
     """Return the answers; of settings that few need the proposals, unless the person wants to see them."""
     answers = {each.name: person.answer(each) for each in questions if not each.advanced}
     advanced = [each for each in questions if each.advanced]
-    if advanced and person.confirm(f"More settings ({', '.join(each.label for each in advanced)})?", default=False):
-        return answers | {each.name: person.answer(each) for each in advanced}
-    return answers | {each.name: each.value for each in advanced}
+    # Those that depend on another answer are named when it is given.
+    named = ", ".join(each.label for each in advanced if each.when is None)
+    wanted = bool(advanced) and person.confirm(f"More settings ({named})?", default=False)
+    for each in advanced:
+        asks = wanted and applies(each, questions, answers)
+        answers[each.name] = person.answer(each) if asks else each.value
+    return answers
 
 
 def _columns(draft: Draft, person: Asks) -> dict[str, str]:

@@ -92,5 +92,5 @@ def _line(option: Option) -> str:
 
 _ASK: dict[str, Callable[[Question], str]] = {
     "text": _text, "password": _password, "lines": _lines, "suggest": _suggest, "choice": _choice,
-    "choices": _choices, "check": _check,
+    "choices": _choices, "check": _check, "secret_lines": _password,
 }  # fmt: skip

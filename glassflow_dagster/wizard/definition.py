@@ -9,7 +9,7 @@ from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.types import FieldKind
 from glassflow_dagster.inference.definition import ARRIVAL_COLUMN, pipeline_name
 from glassflow_dagster.inference.servers import Servers
-from glassflow_dagster.wizard.draft import Available, Draft, JoinChoice, MappedColumn, Side
+from glassflow_dagster.wizard.draft import Available, Draft, EventClock, JoinChoice, MappedColumn, Side
 
 JOIN_ID = "join"
 BATCH_TIME = "_batch_time"
@@ -149,7 +149,26 @@ def _transforms_of(side: Side) -> Iterator[dict[str, Any]]:
         yield {"type": "filter", "source_id": side.topic, "config": {"expression": side.filter}}
     if side.key:
         key = {"key": side.key[0]} if len(side.key) == 1 else {"keys": [*side.key]}
-        yield {"type": "dedup", "source_id": side.topic, "config": {**key, "time_window": side.window}}
+        yield {
+            "type": "dedup",
+            "source_id": side.topic,
+            "config": {**key, "time_window": side.window, **_dedup_clock(side.clock)},
+        }
+
+
+def _dedup_clock(clock: EventClock | None) -> dict[str, Any]:
+    """Return the keys of a deduplication's clock."""
+    if clock is None:
+        return {}
+    rest = {"late": clock.late, "allowed_lateness": clock.lateness}
+    return {"clock": "event", **_event_time(clock), **{key: text for key, text in rest.items() if text}}
+
+
+def _event_time(clock: EventClock | None) -> dict[str, Any]:
+    """Return the keys that name the field with the time of an event; none for the time of arrival."""
+    if clock is None:
+        return {}
+    return {"event_time": clock.field, **({"event_time_unit": clock.unit} if clock.unit else {})}
 
 
 def _stateless(draft: Draft) -> list[dict[str, Any]]:
@@ -174,10 +193,15 @@ def _join(left: Side, right: Side, join: JoinChoice) -> dict[str, Any]:
         "enabled": True,
         "type": join.type,
         **({"match": join.match} if join.match != "latest" else {}),
-        "left_source": {"source_id": left.topic, "key": join.left_key, "time_window": join.window},
-        "right_source": {"source_id": right.topic, "key": join.right_key, "time_window": join.window},
+        **({"clock": "event"} if join.left_clock else {}),
+        "left_source": {
+            "source_id": left.topic, "key": join.left_key, "time_window": join.window, **_event_time(join.left_clock)
+        },
+        "right_source": {
+            "source_id": right.topic, "key": join.right_key, "time_window": join.window, **_event_time(join.right_clock)
+        },
         "output_fields": outputs,
-    }
+    }  # fmt: skip
 
 
 def _joined_names(left: Side, right: Side, join: JoinChoice) -> dict[str, str]:

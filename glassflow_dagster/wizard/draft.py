@@ -12,11 +12,22 @@ from glassflow_dagster.wizard.topic_sample import TopicSample
 WINDOW = "1h"
 
 
+@dataclass(frozen=True)
+class EventClock:
+    """The clock of deduplication that is a field of the event. Empty texts: the definition's defaults."""
+
+    field: str
+    unit: str = ""
+    late: str = ""
+    lateness: str = ""
+
+
 @dataclass
 class Side:
     """A topic that the pipeline reads, and what is done with its events before a join.
 
-    registry: `schema_registry` as in a definition. key: the fields of the key, empty for no deduplication.
+    registry: `schema_registry` as in a definition. key: the fields of the key, empty for no deduplication. clock: None
+    for the time of arrival.
     """
 
     sample: TopicSample
@@ -25,6 +36,7 @@ class Side:
     window: str = WINDOW
     start: str = "earliest"
     filter: str = ""
+    clock: EventClock | None = None
 
     @property
     def topic(self) -> str:
@@ -48,13 +60,18 @@ class Computed:
 
 @dataclass(frozen=True)
 class JoinChoice:
-    """How left events find their right event. type: left or inner; match: latest or all."""
+    """How left events find their right event. type: left or inner; match: latest or all.
+
+    left_clock, right_clock: the fields with the events' times; None for the time of arrival.
+    """
 
     left_key: str
     right_key: str
     window: str = WINDOW
     type: str = "left"
     match: str = "latest"
+    left_clock: EventClock | None = None
+    right_clock: EventClock | None = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from glassflow_dagster.api.evaluation_session import EvaluationSession
@@ -10,7 +10,7 @@ from glassflow_dagster.api.preview import preview
 from glassflow_dagster.kafka.records import Record
 from glassflow_dagster.wizard.checking import load
 from glassflow_dagster.wizard.definition import BATCH_TIME, before_join
-from glassflow_dagster.wizard.draft import Computed, Draft, Side
+from glassflow_dagster.wizard.draft import Computed, Draft
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def evaluate(draft: Draft, condition: str, computed: Sequence[Computed], session
     Raises `AnswerRefused` for an invalid one, and `GlassflowError` where Spark does not start.
     """
     known = draft.source
-    side = Side(known.sample, known.registry, known.key, known.window, known.start, condition)
+    side = replace(known, filter=condition)
     config = load(before_join(Draft(kafka=draft.kafka, left=side, computed=tuple(computed))))
     # A few seconds for the first one: it starts Spark.
     with session.use() as spark:

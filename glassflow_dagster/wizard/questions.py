@@ -1,6 +1,6 @@
 """What a step asks, for front ends that show it as a form or ask it line by line."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,26 +26,49 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Question:
-    """One question. value: the answer that is proposed.
+class When:
+    """A question applies where the answer to another one, a choice, is one of these."""
 
-    kind: text, password (never shown again), choice (one option), choices (any number of options), check (`YES` or
-    nothing), lines (text of several lines), suggest (text, with options as suggestions).
+    question: str
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question. value: the answer that is proposed. when: on which other answer it depends, None for none.
+
+    kind: text, password (never shown again), secret_lines (the same, of several lines), choice (one option), choices
+    (any number of options), check (`YES` or nothing), lines (text of several lines), suggest (text, with options as
+    suggestions).
     """
 
     name: str
     label: str
-    kind: Literal["text", "password", "choice", "choices", "check", "lines", "suggest"] = "text"
+    kind: Literal["text", "password", "secret_lines", "choice", "choices", "check", "lines", "suggest"] = "text"
     value: str = ""
     options: tuple[Option, ...] = ()
     help: str = ""
     # Few need these: a form folds them.
     advanced: bool = False
+    when: When | None = None
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether its answer is not shown again."""
+        return self.kind in {"password", "secret_lines"}
 
     @property
     def values(self) -> tuple[str, ...]:
         """The proposed answers of `choices`."""
         return tuple(self.value.splitlines())
+
+
+def applies(question: Question, questions: Sequence[Question], answers: Answers) -> bool:
+    """Return whether a question is to be answered, given the answers to those before it."""
+    if question.when is None:
+        return True
+    other = next(each for each in questions if each.name == question.when.question)
+    return applies(other, questions, answers) and answers.get(other.name, other.value) in question.when.answers
 
 
 class AnswerRefused(Exception):

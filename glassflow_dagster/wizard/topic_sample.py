@@ -124,7 +124,10 @@ def _fields(events: Events) -> tuple[Field, ...]:
 
 
 def _why_no_field(topic: str, events: Events) -> str:
-    remedy = "only JSON objects, and Avro and Protobuf with a schema registry, can be read here"
+    remedy = (
+        "only JSON objects, and Avro and Protobuf with a schema registry, can be read here; with a schema in a file, "
+        "glassflow-dagster infer TOPIC --schema FILE proposes a definition for the folder of pipelines"
+    )
     if FROM_A_REGISTRY in events.skipped:
         remedy = "they begin with the id of a schema: give the address of the schema registry"
     return (

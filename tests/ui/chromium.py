@@ -72,17 +72,18 @@ def _axe() -> str:
 
 
 @contextmanager
-def chromium_page(folder: Path) -> Iterator[Browser]:
+def chromium_page(folder: Path, token: str = "") -> Iterator[Browser]:
     """Open a page; at the end require that all could use it, no script has failed, and no other server was asked.
 
-    folder: for pictures, unless those of the guide are taken.
+    folder: for pictures, unless those of the guide are taken. token: the password that the person types, if any.
     """
     if CHROMIUM is None:
         pytest.skip("no Chromium on the PATH: install it, for instance by `apt-get install chromium`")
     with playwright.sync_playwright() as started:
         # It refuses to run sandboxed as root.
         chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        page = chromium.new_context(viewport=WINDOW).new_page()
+        login = {"username": "me", "password": token} if token else None
+        page = chromium.new_context(viewport=WINDOW, http_credentials=login).new_page()
         complaints: list[str] = []
 
         def note_console(message: Any) -> None:

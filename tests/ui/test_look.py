@@ -1,16 +1,17 @@
 """Each page as it is without servers: axe-core finds nothing, in light and dark, and on a narrow screen."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat, pipeline_folder, write_heartbeat
 from glassflow_dagster.runtime.process import start_of
+from glassflow_dagster.ui.application import pages
 from glassflow_dagster.wizard.steps import STEPS
 from tests.api.conftest import Api, deduplicating
-from tests.ui.chromium import Browser, chromium_page
+from tests.ui.chromium import Browser, chromium_page, playwright
 from tests.ui.conftest import Site
 from tests.wizard.drafts import answered
 
@@ -58,4 +59,32 @@ def test_each_page_of_a_pipeline_can_be_used_by_everyone(site: Site, browser: Br
     running(site)
     for path in PIPELINE_PAGES:
         browser.page.goto(f"{site.url}/ui/pipelines/orders-clean{path}")
+        browser.examine()
+
+
+@pytest.mark.usefixtures("no_drivers")
+def test_a_page_with_a_token_is_used_after_its_login(serve: Callable[..., Api], tmp_path: Path) -> None:
+    api = serve("t0ken", extend=pages())
+    with chromium_page(tmp_path) as stranger, pytest.raises(playwright.Error, match="INVALID_AUTH_CREDENTIALS"):
+        stranger.page.goto(f"{api.url}/ui/")
+    with chromium_page(tmp_path, token="t0ken") as browser:
+        browser.page.goto(api.url)
+        browser.click("button", "Make the first pipeline")
+        browser.see("Where the events come from.")
+        browser.examine()
+
+
+def test_only_the_settings_of_the_chosen_login_are_shown(site: Site, browser: Browser) -> None:
+    page = browser.page
+    page.goto(f"{site.url}/ui/")
+    browser.click("button", "Make the first pipeline")
+    page.get_by_text("More settings").click()
+    shown, hidden = playwright.expect(page.locator("#protocol")), playwright.expect(page.locator("#mechanism"))
+    shown.to_be_visible()
+    hidden.to_be_hidden()
+    page.locator("#protocol").select_option("SASL_SSL")
+    for mechanism, field in (("OAUTHBEARER", "token_url"), ("AWS_MSK_IAM", "region"), ("GSSAPI", "kerberos_keytab")):
+        page.locator("#mechanism").select_option(mechanism)
+        playwright.expect(page.locator(f"#{field}")).to_be_visible()
+        playwright.expect(page.locator("#password")).to_be_hidden()
         browser.examine()

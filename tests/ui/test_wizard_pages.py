@@ -35,7 +35,7 @@ def test_refused_answers_are_shown_again_with_the_reason_and_without_the_passwor
     answer = send_form(site, f"/ui/new/{draft_id}/kafka", **form)
     assert answer.status_code == 422
     text = html.unescape(answer.text)
-    assert "SASL_SSL needs it" in text
+    assert "SASL_SSL with PLAIN needs it" in text
     assert 'value="127.0.0.1:1"' in text
     assert SECRET not in text
 

@@ -2,9 +2,11 @@
 
 import pytest
 
+from glassflow_dagster.wizard.checking import load
+from glassflow_dagster.wizard.definition import definition_of
 from glassflow_dagster.wizard.draft import JoinChoice, MappedColumn, ServerColumn, Target
 from glassflow_dagster.wizard.keys_help import find_keys
-from glassflow_dagster.wizard.questions import AnswerRefused, Question
+from glassflow_dagster.wizard.questions import AnswerRefused, Question, applies
 from glassflow_dagster.wizard.steps import (
     STEPS,
     batching,
@@ -14,12 +16,13 @@ from glassflow_dagster.wizard.steps import (
     kafka,
     key,
     next_open,
+    partner,
     review,
     steps_of,
     transform,
 )  # fmt: skip
 from glassflow_dagster.wizard.steps.step import Step
-from tests.wizard.drafts import draft, joined
+from tests.wizard.drafts import draft, joined, side
 
 
 def question(step: Step, name: str, **parts: object) -> Question:
@@ -194,7 +197,131 @@ def test_a_password_is_not_sent_to_other_brokers() -> None:
     asked = question(kafka.STEP, "password", draft=made)
     assert asked.value == ""
     found = problems(kafka.STEP, made, brokers="b:1", protocol="SASL_SSL", username="u", password="")
-    assert "for other brokers" in found["password"]
+    assert "for another server" in found["password"]
+
+
+LOGINS = [
+    ("OAUTHBEARER", {"token_url": "https://id.example/token", "client_id": "c", "client_secret": "s3", "scope": ""},
+     {"oauth": {"token_url": "https://id.example/token", "client_id": "c", "client_secret": "s3"}}),
+    ("AWS_MSK_IAM", {"region": "eu-west-1", "role_arn": ""}, {"aws": {"region": "eu-west-1"}}),
+    ("GSSAPI", {"username": "me@EXAMPLE.COM", "kerberos_service_name": "kafka", "kerberos_realm": "EXAMPLE.COM",
+                "kerberos_keytab": "BQIA\nAAA=", "kerberos_config": "[libdefaults]"},
+     {"username": "me@EXAMPLE.COM", "kerberos_service_name": "kafka", "kerberos_realm": "EXAMPLE.COM",
+      "kerberos_keytab": "BQIAAAA=", "kerberos_config": "[libdefaults]"}),
+    ("SCRAM-SHA-512", {"username": "u", "password": "p"}, {"username": "u", "password": "p"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mechanism", "answers", "keys"), LOGINS, ids=[each[0] for each in LOGINS])
+def test_each_login_is_answered(
+    monkeypatch: pytest.MonkeyPatch, mechanism: str, answers: dict[str, str], keys: dict[str, object]
+) -> None:
+    monkeypatch.setattr(kafka, "list_topics", lambda _: {"orders": 1})
+    made = draft()
+    sent = {"brokers": "a:1", "protocol": "SASL_SSL", "mechanism": mechanism, **answers}
+    assert kafka.STEP.answer(made, sent) == "Connected: 1 topic."
+    assert made.kafka == {"brokers": ["a:1"], "protocol": "SASL_SSL", "mechanism": mechanism, **keys}
+    # A secret that is not sent again stays, and is not in the questions.
+    secrets = {each.name for each in kafka.STEP.ask(made) if each.is_secret}
+    before = dict(made.kafka)
+    kafka.STEP.answer(made, {name: text for name, text in sent.items() if name not in secrets})
+    assert made.kafka == before
+    assert all(not each.value for each in kafka.STEP.ask(made) if each.is_secret)
+    made.left = side("orders", [{"order_id": "a"}])
+    assert load(definition_of(made)).source.connection_params.mechanism == mechanism
+
+
+@pytest.mark.parametrize(("mechanism", "missing"), [
+    ("OAUTHBEARER", "token_url"), ("GSSAPI", "username"), ("PLAIN", "username"),
+])  # fmt: skip
+def test_a_login_without_its_settings_is_refused_at_the_first_one(mechanism: str, missing: str) -> None:
+    made = draft()
+    made.kafka = None
+    found = problems(kafka.STEP, made, brokers="a:1", protocol="SASL_SSL", mechanism=mechanism)
+    assert set(found) == {missing}
+
+
+def test_a_client_certificate_needs_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka, "list_topics", lambda _: {})
+    made = draft()
+    tls = {"brokers": "a:1", "protocol": "SSL"}
+    assert set(problems(kafka.STEP, made, **tls, client_cert="CERT")) == {"client_key"}
+    assert set(problems(kafka.STEP, made, **tls, client_key="KEY")) == {"client_cert"}
+    kafka.STEP.answer(made, {**tls, "client_cert": "CERT", "client_key": "KEY", "root_ca": "CA"})
+    assert made.kafka == {
+        "brokers": ["a:1"], "protocol": "SSL", "root_ca": "CA", "client_cert": "CERT", "client_key": "KEY",
+    }  # fmt: skip
+
+
+def test_only_the_questions_of_the_chosen_login_apply() -> None:
+    asked = kafka.STEP.ask(draft())
+
+    def names(**answers: str) -> set[str]:
+        return {each.name for each in asked if applies(each, asked, answers)}
+
+    assert names(protocol="PLAINTEXT", mechanism="PLAIN") == {"brokers", "protocol"}
+    assert names(protocol="SASL_PLAINTEXT", mechanism="AWS_MSK_IAM") == {
+        "brokers", "protocol", "mechanism", "region", "role_arn",
+    }  # fmt: skip
+    assert names(protocol="SSL") == {"brokers", "protocol", "root_ca", "client_cert", "client_key"}
+
+
+EVENTS = [{"id": f"e{number}", "created_at": 1_700_000_000 + number, "note": "x"} for number in range(20)]
+
+
+def test_duplicates_are_found_by_the_time_in_the_event() -> None:
+    made = draft()
+    made.left = side("orders", EVENTS)
+    assert question(key.STEP, "event_time", draft=made).value == "created_at"
+    answers = {"key": "id", "window": "1h", "clock": "event", "event_time": "created_at", "event_unit": "ms",
+               "late": "dead_letter", "lateness": "2h"}  # fmt: skip
+    assert key.STEP.answer(made, answers) == "The first event of each id within 1h by created_at is kept."
+    config = load(definition_of(made)).dedup
+    assert config is not None
+    assert (config.clock, config.event_time, config.time_unit, config.late) == (
+        "event",
+        "created_at",
+        "ms",
+        "dead_letter",
+    )
+    assert config.lateness.total_seconds() == 7200
+    assert set(problems(key.STEP, made, **{**answers, "lateness": "30d"})) == {"lateness"}
+    assert made.source.clock is not None
+    assert made.source.clock.lateness == "2h"
+    # A join needs the other clock for duplicates.
+    assert "time of arrival" in problems(partner.STEP, made, topic="users")["topic"]
+
+
+def test_a_field_that_is_no_time_is_not_proposed_for_it() -> None:
+    assert question(key.STEP, "event_time").value == ""
+    answers = {"key": "order_id", "window": "1h", "clock": "event", "event_time": ""}
+    assert "choose the field" in problems(key.STEP, draft(), **answers)["event_time"]
+
+
+def test_a_join_by_the_times_in_the_events() -> None:
+    made = draft(right=side("users", EVENTS))
+    made.left = side("orders", EVENTS)
+    answers = {"left_key": "id", "right_key": "id", "window": "1h", "right_window": "1h", "clock": "event",
+               "left_time": "created_at", "left_unit": "ms", "right_time": "note"}  # fmt: skip
+    join.STEP.answer(made, answers)
+    config = load(definition_of(made)).join
+    assert config is not None
+    assert (config.clock, config.left_source.event_time, config.left_source.event_time_unit) == (
+        "event", "created_at", "ms",
+    )  # fmt: skip
+    assert (config.right_source.event_time, config.right_source.event_time_unit) == ("note", None)
+    assert set(problems(join.STEP, made, **{**answers, "left_time": "nothing"})) == {"left_time"}
+
+
+def test_several_tables_are_written_into_the_definition() -> None:
+    made = draft()
+    text = next(each.value for each in review.STEP.ask(made) if each.name == "text")
+    routes = "  routes:\n  - table: large_orders\n    filter: amount > 50\n"
+    edited = text.rstrip() + "\n" + routes
+    final = review.final_definition(made, {"text": edited, "pipeline_id": "orders", "name": ""})
+    assert [each["table"] for each in final["sink"]["routes"]] == ["large_orders"]
+    wrong = edited.replace("amount > 50", "amont > 50")
+    assert "sink.routes[0].filter" in problems(review.STEP, made, text=wrong, pipeline_id="orders", name="")
 
 
 def test_keys_of_a_definition_are_found_by_words() -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 
@@ -136,12 +136,9 @@ def _form(  # noqa: PLR0913, PLR0917 - the last two are of answers only
 
 def _again(question: Question, refused: _Refused | None) -> Question:
     """Return a question with the refused answer, so that it need not be written again; not a password."""
-    if refused is None or question.kind == "password":
+    if refused is None or question.is_secret:
         return question
-    return Question(
-        question.name, question.label, question.kind, refused.answers.get(question.name, ""), question.options,
-        question.help, question.advanced,
-    )  # fmt: skip
+    return replace(question, value=refused.answers.get(question.name, ""))
 
 
 def _by_question(refused: _Refused | None) -> dict[str, str]:

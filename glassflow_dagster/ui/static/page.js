@@ -25,3 +25,14 @@ document.addEventListener("change", (event) => {
     for (const box of document.getElementsByName(name)) box.checked = event.target.checked;
   }
 });
+
+// A question that depends on another answer is shown with that answer only.
+function showWhatApplies() {
+  for (const field of document.querySelectorAll("[data-when]")) {
+    const other = document.getElementById(field.dataset.when);
+    const isAsked = !other.closest("[data-when]")?.hidden;
+    field.hidden = !(isAsked && field.dataset.answers.split(" ").includes(other.value));
+  }
+}
+document.addEventListener("change", showWhatApplies);
+showWhatApplies();

@@ -8,6 +8,7 @@ from glassflow_dagster.config.problems import Problem
 from glassflow_dagster.wizard.checking import problems_of
 from glassflow_dagster.wizard.draft import Draft, JoinChoice, Side
 from glassflow_dagster.wizard.questions import AnswerRefused, Answers, Option, Question, given, required
+from glassflow_dagster.wizard.steps.clock import clock_of, clock_question, time_questions
 from glassflow_dagster.wizard.steps.key import WINDOW_HELP, key_of, key_options, window
 from glassflow_dagster.wizard.steps.step import Step
 from glassflow_dagster.wizard.topic_sample import is_id, read_values
@@ -43,7 +44,7 @@ def _ask(draft: Draft) -> list[Question]:
         Question("right_key", f"equals the field of {right.topic}", "choice", join.right_key, _options(right)),
         Question(
             "window", "Window", value=join.window,
-            help="how long events wait for each other, at most 7d; their clock is the time of arrival",
+            help="how long events wait for each other, at most 7d",
         ),
         Question("type", f"An event of {left.topic} without a match is", "choice", join.type, _TYPES),
         Question("match", "An event is joined", "choice", join.match, _MATCHES, advanced=True),
@@ -53,6 +54,9 @@ def _ask(draft: Draft) -> list[Question]:
         ),
         Question("right_window", f"Window of duplicates in {right.topic}", value=right.window, help=WINDOW_HELP,
                  advanced=True),
+        clock_question(join.left_clock),
+        *time_questions(left, "left_", join.left_clock),
+        *time_questions(right, "right_", join.right_clock),
     ]  # fmt: skip
 
 
@@ -94,6 +98,7 @@ def _answer(draft: Draft, answers: Answers) -> str:
     choice = JoinChoice(
         required(answers, "left_key", "choose one"), required(answers, "right_key", "choose one"),
         window(answers, "window"), given(answers, "type") or "left", given(answers, "match") or "latest",
+        clock_of(draft.source, "left_", answers), clock_of(right, "right_", answers),
     )  # fmt: skip
     key = key_of(right, answers, "right_dedup")
     right_window = window(answers, "right_window")
@@ -114,7 +119,11 @@ def _answer(draft: Draft, answers: Answers) -> str:
 
 def _named(problem: Problem) -> Problem:
     """Return a problem of the definition as one of the question that decides its path."""
-    names = {"join.left_source.key": "left_key", "join.right_source.key": "right_key"}
+    names = {
+        f"join.{side}_source.{key}": f"{side}_{name}"
+        for side in ("left", "right")
+        for key, name in (("key", "key"), ("event_time", "time"), ("event_time_unit", "unit"))
+    }
     return Problem(
         names.get(problem.path, ""), problem.text if problem.path in names else f"{problem.path}: {problem.text}"
     )

@@ -1,12 +1,22 @@
 """The key of deduplication, and its window."""
 
+from dataclasses import replace
+
 from glassflow_dagster.config.model.durations import parse_duration
 from glassflow_dagster.config.model.transforms import MAX_DEDUP_WINDOW
+from glassflow_dagster.config.problems import Problem
 from glassflow_dagster.inference.keys import Key
-from glassflow_dagster.wizard.draft import Draft, Side
-from glassflow_dagster.wizard.questions import Answers, Option, Question, given, refused
+from glassflow_dagster.wizard.checking import problems_of
+from glassflow_dagster.wizard.draft import Draft, EventClock, Side
+from glassflow_dagster.wizard.questions import AnswerRefused, Answers, Option, Question, given, refused
+from glassflow_dagster.wizard.steps.clock import OF_EVENT, clock_of, clock_question, time_questions
 from glassflow_dagster.wizard.steps.step import Step
 
+_LATE = (
+    Option("drop", "left out", "and counted"),
+    Option("dead_letter", "a dead letter"),
+    Option("keep", "written", "if its key is not known any more"),
+)
 WINDOW_HELP = "how long a producer may take to send an event again, at most 7d: 30m, 1h, 2d"
 
 
@@ -59,17 +69,54 @@ def _ask(draft: Draft) -> list[Question]:
             "the fields that an event has again when it is sent again; none: every event is written",
         ),
         Question("window", "Window", value=side.window, help=WINDOW_HELP),
+        clock_question(side.clock),
+        *time_questions(side, "event_", side.clock),
+        Question(
+            "late", "A late event is", "choice", (side.clock.late if side.clock else "") or "drop", _LATE,
+            advanced=True, when=OF_EVENT,
+        ),
+        Question(
+            "lateness", "How late an event may be", value=side.clock.lateness if side.clock else "",
+            help="behind the newest event: 10m, 1h; empty: the window", advanced=True, when=OF_EVENT,
+        ),
     ]  # fmt: skip
 
 
 def _answer(draft: Draft, answers: Answers) -> str:
     side = draft.source
     key, length = key_of(side, answers, "key"), window(answers, "window")
-    if key != side.key and draft.mapping:
+    clock = _clock(draft, answers) if key else None
+    before = (side.key, side.window, side.clock)
+    side.key, side.window, side.clock = key, length, clock
+    if clock and (problems := _clock_problems(draft)):
+        side.key, side.window, side.clock = before
+        raise AnswerRefused(problems)
+    if key != before[0] and draft.mapping:
         draft.order_by = ""
-    side.key, side.window = key, length
     draft.answered("key")
-    return f"The first event of each {', '.join(key)} within {length} is kept." if key else "Every event is written."
+    if not key:
+        return "Every event is written."
+    by = f" by {clock.field}" if clock else ""
+    return f"The first event of each {', '.join(key)} within {length}{by} is kept."
+
+
+def _clock(draft: Draft, answers: Answers) -> EventClock | None:
+    clock = clock_of(draft.source, "event_", answers)
+    if clock is None:
+        return None
+    if draft.right is not None:
+        raise refused("clock", "before a join it is the time of arrival; choose that, or leave the join out")
+    return replace(clock, late=given(answers, "late"), lateness=given(answers, "lateness"))
+
+
+def _clock_problems(draft: Draft) -> list[Problem]:
+    """Return the mistakes that a clock makes in the definition, at their questions."""
+    names = {"event_time": "event_time", "event_time_unit": "event_unit", "allowed_lateness": "lateness"}
+    return [
+        Problem(names.get(each.path.rpartition(".")[2], "clock"), each.text)
+        for each in problems_of(draft)
+        if each.path.startswith("transforms") and ".config" in each.path
+    ]
 
 
 STEP = Step("key", "Duplicates", "Events that are sent twice are written once.", _ask, _answer)

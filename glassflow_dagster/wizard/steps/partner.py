@@ -1,8 +1,8 @@
 """The topic to join with, if any."""
 
 from glassflow_dagster.wizard.draft import Draft
-from glassflow_dagster.wizard.questions import Answers, Option, Question, given
-from glassflow_dagster.wizard.steps.reading import found, read_side, registry_question, topic_options
+from glassflow_dagster.wizard.questions import Answers, Option, Question, given, refused
+from glassflow_dagster.wizard.steps.reading import found, read_side, registry_questions, topic_options
 from glassflow_dagster.wizard.steps.step import Step
 
 _NONE = Option("", "no join", "events of this topic only")
@@ -13,7 +13,7 @@ def _ask(draft: Draft) -> list[Question]:
     chosen = draft.right.topic if draft.right else ""
     return [
         Question("topic", "Join with", "choice", chosen, (_NONE, *others)),
-        registry_question(draft.right),
+        *registry_questions(draft.right),
     ]
 
 
@@ -25,7 +25,11 @@ def _answer(draft: Draft, answers: Answers) -> str:
             draft.forget("join", "columns")
         draft.answered("partner")
         return "No join."
-    side = read_side(draft, topic, answers)
+    if draft.source.clock is not None:
+        raise refused(
+            "topic", "before a join, the clock of duplicates is the time of arrival; choose that in Duplicates first"
+        )
+    side = read_side(draft, topic, answers, draft.right)
     if draft.right is None or draft.right.topic != topic:
         draft.join, draft.mapping = None, ()
         draft.forget("join", "columns")

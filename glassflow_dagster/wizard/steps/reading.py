@@ -1,11 +1,14 @@
 """Reads the sample of a topic that was chosen, with the schema registry that was given."""
 
+from typing import Any
+
 from glassflow_dagster.api.connections import registry_of
 from glassflow_dagster.api.errors import ApiError
 from glassflow_dagster.config.problems import Problem
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.wizard.draft import Draft, Side
 from glassflow_dagster.wizard.questions import AnswerRefused, Answers, Option, Question, given, refused
+from glassflow_dagster.wizard.secret_answers import is_same, kept_help, secret
 from glassflow_dagster.wizard.topic_sample import read_topic
 
 REGISTRY_HELP = "http://HOST:PORT, for Avro and Protobuf with a schema registry; JSON needs none"
@@ -20,16 +23,42 @@ def topic_options(draft: Draft, without: str = "") -> tuple[Option, ...]:
     )
 
 
-def registry_question(side: Side | None) -> Question:
-    """Return the question for the address of a schema registry."""
-    url = str((side.registry or {}).get("url", "")) if side else ""
-    return Question("registry", "Schema registry", value=url, help=REGISTRY_HELP, advanced=True)
+def registry_questions(side: Side | None) -> list[Question]:
+    """Return the questions for a schema registry and its credentials."""
+    known = (side.registry or {}) if side else {}
+    return [
+        Question("registry", "Schema registry", value=str(known.get("url", "")), help=REGISTRY_HELP, advanced=True),
+        Question(
+            "registry_user", "User of the registry", value=str(known.get("api_key", "")), advanced=True,
+            help="an API key; empty: no login",
+        ),
+        Question(
+            "registry_password", "Password of the registry", "password", advanced=True,
+            help=kept_help(known.get("api_secret")),
+        ),
+    ]  # fmt: skip
 
 
-def read_side(draft: Draft, topic: str, answers: Answers) -> Side:
-    """Return a topic with its sample; raises `AnswerRefused`."""
+def _registry(known: dict[str, Any], answers: Answers) -> dict[str, Any] | None:
+    """Return the `schema_registry` that the answers mean, None for none; raises `AnswerRefused`."""
     url = given(answers, "registry")
-    registry = {"url": url} if url else None
+    if not url:
+        return None
+    registry = {"url": url}
+    if user := given(answers, "registry_user"):
+        registry["api_key"] = user
+        registry["api_secret"] = secret(
+            answers,
+            "registry_password",
+            known.get("api_secret"),
+            same_server=is_same(known, registry, ("url", "api_key")),
+        )
+    return registry
+
+
+def read_side(draft: Draft, topic: str, answers: Answers, before: Side | None) -> Side:
+    """Return a topic with its sample; raises `AnswerRefused`. before: what was answered before, with its secrets."""
+    registry = _registry((before.registry or {}) if before else {}, answers)
     if draft.topics and topic not in draft.topics:
         raise refused("topic", f"{topic!r} is no topic of these brokers; choose another")
     try:

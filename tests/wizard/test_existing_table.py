@@ -1,0 +1,81 @@
+"""A table that is there, on a real server: its columns are proposed for the fields, and what does not fit is marked."""
+
+import uuid
+from collections.abc import Iterator
+
+import clickhouse_connect
+import pytest
+
+from glassflow_dagster.config.load import load_written
+from glassflow_dagster.wizard.definition import definition_of
+from glassflow_dagster.wizard.draft import Draft
+from glassflow_dagster.wizard.questions import YES, AnswerRefused
+from glassflow_dagster.wizard.steps import clickhouse, columns, table
+from tests.conftest import Stack
+from tests.wizard.drafts import draft
+
+pytestmark = pytest.mark.servers
+DDL = """
+CREATE TABLE {}.orders (
+    orderId String, User_ID LowCardinality(String), price Decimal(10, 2), amount Array(String), note String,
+    loaded DateTime DEFAULT now(), day Date MATERIALIZED toDate(loaded)
+) ENGINE MergeTree ORDER BY orderId
+"""
+
+
+@pytest.fixture
+def database(stack: Stack) -> Iterator[str]:
+    name = f"wizard{uuid.uuid4().hex[:8]}"
+    client = clickhouse_connect.get_client(host="127.0.0.1", port=stack.clickhouse_port)
+    client.command(f"CREATE DATABASE {name}")
+    client.command(DDL.format(name))
+    yield name
+    client.command(f"DROP DATABASE {name}")
+    client.close()
+
+
+@pytest.fixture
+def made(stack: Stack, database: str) -> Draft:
+    """Return a draft whose table is chosen, but not its columns."""
+    found = draft()
+    said = clickhouse.STEP.answer(found, {"host": "127.0.0.1", "http_port": str(stack.clickhouse_port)})
+    assert said.startswith("Connected: ClickHouse")
+    assert database in found.databases
+    assert [each.value for each in table.tables_of(found, database)] == ["orders"]
+    # A column that the server computes is not to be filled.
+    assert table.STEP.answer(found, {"database": database, "table": "orders"}).endswith("has 6 columns to fill.")
+    return found
+
+
+def answers(made: Draft, **changes: str) -> dict[str, str]:
+    found = {}
+    for index, row in enumerate(columns.rows(made)):
+        found |= {f"column.{index}": row.mapped.column, f"type.{index}": row.mapped.type}
+        found |= {f"use.{index}": YES} if row.mapped.used else {}
+    return {**found, **changes}
+
+
+def test_columns_are_proposed_by_name_and_what_does_not_fit_is_marked(made: Draft) -> None:
+    proposed = {each.mapped.field: (each.mapped.column, each.mapped.type) for each in columns.rows(made)}
+    assert proposed["order_id"] == ("orderId", "String")
+    assert proposed["user_id"] == ("User_ID", "LowCardinality(String)")
+    assert proposed["price"] == ("price", "Decimal(10, 2)")
+    with pytest.raises(AnswerRefused) as refused:
+        columns.STEP.answer(made, answers(made))
+    # An integer is no array; the mark is at its row.
+    wrong = next(index for index, each in enumerate(columns.rows(made)) if each.mapped.field == "amount")
+    assert {each.path for each in refused.value.problems} == {f"type.{wrong}"}
+
+
+def test_the_definition_fills_the_table_that_is_there(made: Draft, database: str) -> None:
+    wrong = next(index for index, each in enumerate(columns.rows(made)) if each.mapped.field == "amount")
+    said = columns.STEP.answer(made, answers(made, **{f"use.{wrong}": ""}))
+    assert said == "Columns that are filled: 3. With their type's default: amount, note."
+    config = load_written(definition_of(made))
+    assert config.sink.create_table is None
+    assert (config.sink.connection_params.database, config.sink.table) == (database, "orders")
+
+
+def test_a_column_that_the_table_does_not_have_is_marked(made: Draft) -> None:
+    with pytest.raises(AnswerRefused, match="the table has no column 'day'"):
+        columns.STEP.answer(made, answers(made, **{"column.0": "day"}))
