@@ -108,7 +108,7 @@ def choose_events(browser: Browser) -> None:
     browser.see("filtered")
     browser.picture("ui_filter")
     page.locator("#filter").fill("")
-    playwright.expect(page.locator("#preview")).not_to_contain_text("filtered")
+    playwright.expect(page.locator("#preview")).not_to_contain_text("filtered", timeout=SECONDS)
     browser.click("button", "Next")
 
     page.locator("input[name=topic][value=user_events]").check()
