@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev docs screenshots test test-fast test-oldest test-definitions test-registry lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-long test-variants faults faults-cluster alerts soak two-drivers
+.PHONY: setup demo dev docs screenshots test test-fast test-oldest test-definitions test-registry test-kubernetes lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-long test-variants faults faults-cluster alerts soak two-drivers
 
 setup: $(READY)
 
@@ -58,6 +58,10 @@ test-definitions: setup ## runs every definition in tests/definitions; `make tes
 
 test-registry: setup ## runs Confluent's serializers against a real schema registry (Apicurio, which it downloads)
 	GLASSFLOW_TEST_REGISTRY=1 $(BIN)/python -m pytest tests/e2e/test_real_registry.py
+
+test-kubernetes: setup ## the runner on a real kube-apiserver, with pods; as root, with Go 1.22 (builds it once, 6 min)
+	$(BIN)/python -m tests.kubernetes.programs
+	GLASSFLOW_TEST_KUBERNETES=1 $(BIN)/python -m pytest tests/runners/test_contract.py tests/runners/test_on_kubernetes.py -k "kubeflow or apache or accounts"
 
 test-joins: setup ## runs every kind of join with kills, idle sources and outages; `make test` runs two
 	GLASSFLOW_TEST_JOINS=all $(BIN)/python -m pytest tests/e2e/test_join.py

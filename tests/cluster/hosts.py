@@ -13,7 +13,7 @@ import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -169,9 +169,11 @@ def running_network(folder: Path, names: Sequence[str]) -> Iterator[Network]:
     hosts_file = folder / "hosts"
     known = {"localhost": "127.0.0.1", **addresses}
     hosts_file.write_text("".join(f"{address} {name}\n" for name, address in known.items()))
+    _remove_leftovers()
     with ExitStack() as stack:
         _ip("link", "add", bridge, "type", "bridge")
         stack.callback(_ip, "link", "delete", bridge)
+        _ip("link", "set", bridge, "alias", _owner(os.getpid()))
         _ip("address", "add", f"{subnet}.1/{_PREFIX_BITS}", "dev", bridge)
         _ip("link", "set", bridge, "up")
         hosts: dict[str, Host] = {}
@@ -181,6 +183,35 @@ def running_network(folder: Path, names: Sequence[str]) -> Iterator[Network]:
             hosts[name] = Host(name, namespace, address, disk, hosts_file)
             stack.callback(hosts[name].lose)
         yield Network(f"{subnet}.1", hosts)
+
+
+def _remove_leftovers() -> None:
+    """Remove the networks of processes that were killed, and end what still runs in them."""
+    for file in Path("/sys/class/net").glob("gf*/ifalias"):
+        try:
+            owner = file.read_text().strip()
+        except OSError:
+            # Removed meanwhile.
+            continue
+        # Without an owner, it is being made.
+        if not owner or _owner(int(owner.partition(" ")[0])) == owner:
+            continue
+        bridge = file.parent.name
+        # Another process may remove the same one.
+        with suppress(subprocess.CalledProcessError):
+            for namespace in Path("/run/netns").glob(f"{bridge}h*"):
+                Host("", namespace.name, "", Path(), Path()).lose()
+                _ip("netns", "delete", namespace.name)
+            _ip("link", "delete", bridge)
+
+
+def _owner(pid: int) -> str:
+    """Return what tells a process from earlier and later ones with its id; empty where there is none."""
+    try:
+        started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+    return f"{pid} {started}"
 
 
 def _connect(stack: ExitStack, namespace: str, bridge: str, address: str) -> None:

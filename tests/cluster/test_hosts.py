@@ -105,3 +105,29 @@ def test_a_slow_one_is_still_reached(network: Network, tmp_path: Path) -> None:
     assert "200" in run(two, tmp_path / "fetch", sys.executable, "-c", FETCH, "one")
     one.speed_up()
     assert "tbf" not in subprocess.run(shown, check=True, capture_output=True, text=True).stdout
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from tests.cluster.hosts import running_network
+with running_network(Path(sys.argv[1]), ["one"]) as network:
+    network["one"].start(["sleep", "600"], {}, Path(sys.argv[1]) / "log")
+    print(network["one"].namespace, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_process_has_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    if reason := missing():
+        pytest.skip(reason)
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "killed")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        namespace = process.stdout.readline().strip()
+        left = Host("one", namespace, "", tmp_path, tmp_path)
+        wait_until(lambda: any("sleep" in line for line in left.processes().values()), "its program runs")
+        process.kill()
+    with running_network(tmp_path / "next", ("two",)):
+        assert not Path(f"/run/netns/{namespace}").exists()
+        assert not Path(f"/sys/class/net/{namespace.partition('h')[0]}").exists()

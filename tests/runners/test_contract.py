@@ -8,10 +8,10 @@ import pytest
 from glassflow_dagster.driver.process import Action, Ending, LaunchFailed, StreamState
 from glassflow_dagster.errors import GlassflowError
 from tests.e2e.support import rows
-from tests.runners.conftest import RUNNERS, Place
+from tests.runners.conftest import RUNNERS, THREADS_FAIL, Place
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.servers, pytest.mark.long, pytest.mark.parametrize("kind", RUNNERS)]
+pytestmark = [pytest.mark.servers, pytest.mark.long, THREADS_FAIL, pytest.mark.parametrize("kind", RUNNERS)]
 PlaceOf = Callable[[str], Place]
 
 
@@ -92,7 +92,7 @@ def test_a_driver_that_dies_is_replaced(place_of: PlaceOf, kind: str) -> None:
     send(place, 0, 50)
     wait_for_rows(place, 50)
     place.kill_driver()
-    if kind != "cluster":
+    if not place.is_supervised:
         wait_until(lambda: place.state() is StreamState.FAILED, "the death is noticed")
         assert place.ensure()[1] is Action.RESTARTED
     send(place, 25, 50)

@@ -8,10 +8,11 @@ from types import ModuleType
 from typing import Any
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.runners.kubernetes.names import MANAGER
+from glassflow_dagster.runners.kubernetes.names import MANAGER, selector_of
 
 _GONE = 404
 _ANSWER_SECONDS = 15
+_ENDED = frozenset({"Succeeded", "Failed"})
 
 
 class KubernetesCluster:
@@ -65,14 +66,16 @@ class KubernetesCluster:
                     raise
 
     def pods(self, labels: Mapping[str, str]) -> list[str]:
-        """Return the names of the pods with these labels that have not ended, the oldest first."""
-        selector = ",".join(f"{key}={value}" for key, value in labels.items())
-        with self._errors():
-            found = self._core.list_namespaced_pod(
-                self.namespace, label_selector=selector, _request_timeout=_ANSWER_SECONDS
-            )
-            alive = [pod for pod in found.items if pod.status.phase not in {"Succeeded", "Failed"}]
-            return [pod.metadata.name for pod in sorted(alive, key=lambda pod: pod.metadata.creation_timestamp)]
+        """Return the names of the pods with these labels, the oldest first; those that have ended still have a log."""
+        return [pod.metadata.name for pod in self._listed(labels)]
+
+    def ended_pods(self, labels: Mapping[str, str]) -> list[str]:
+        """Return the names of the pods with these labels that have ended."""
+        return [pod.metadata.name for pod in self._listed(labels) if pod.status.phase in _ENDED]
+
+    def has_live_pod(self, labels: Mapping[str, str]) -> bool:
+        """Return whether a pod with these labels has not ended."""
+        return any(pod.status.phase not in _ENDED for pod in self._listed(labels))
 
     def delete_pod(self, name: str) -> None:
         """Delete a pod at once, without its hooks."""
@@ -97,6 +100,14 @@ class KubernetesCluster:
             except self._client.exceptions.ApiException:
                 # Its container has not started, or the pod was removed meanwhile.
                 return ""
+
+    def _listed(self, labels: Mapping[str, str]) -> list[Any]:
+        """Return the pods with these labels, the oldest first."""
+        with self._errors():
+            found = self._core.list_namespaced_pod(
+                self.namespace, label_selector=selector_of(labels), _request_timeout=_ANSWER_SECONDS
+            )
+            return sorted(found.items, key=lambda pod: pod.metadata.creation_timestamp)
 
     @cached_property
     def _client(self) -> ModuleType:

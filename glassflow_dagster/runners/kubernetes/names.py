@@ -50,6 +50,11 @@ def driver_labels(pipeline_id: str) -> dict[str, str]:
     return {PIPELINE_LABEL: application_name(pipeline_id), "spark-role": "driver"}
 
 
+def selector_of(labels: Mapping[str, str]) -> str:
+    """Return the selector of the objects with these labels, as the API and kubectl take it."""
+    return ",".join(f"{key}={value}" for key, value in labels.items())
+
+
 def annotations_of(config: PipelineConfig) -> dict[str, str]:
     """Return the annotations of a pipeline's application."""
     return {

@@ -15,7 +15,12 @@ from glassflow_dagster.driver.submission import Submission
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runners.kubernetes.cluster import KubernetesCluster
 from glassflow_dagster.runners.kubernetes.manifests import STATE_FOLDER, Manifest, render, spark_settings_for
-from glassflow_dagster.runners.kubernetes.names import FINGERPRINT_ANNOTATION, application_name, driver_labels
+from glassflow_dagster.runners.kubernetes.names import (
+    FINGERPRINT_ANNOTATION,
+    application_name,
+    driver_labels,
+    selector_of,
+)
 from glassflow_dagster.runners.kubernetes.states import state_of
 from glassflow_dagster.runners.remote import RemoteDriver, RemoteRunner
 from glassflow_dagster.runners.runner import LOG_LINES
@@ -64,16 +69,21 @@ class KubernetesRunner(RemoteRunner):
         manifests = self.manifests(config)
         note = pipeline_folder(self.state, config.pipeline_id) / NOTE
         note.write_text(Launched(settings=self.settings).model_dump_json())
+        # Their logs would be taken for the new driver's.
+        for pod in self._cluster.ended_pods(driver_labels(config.pipeline_id)):
+            self._cluster.delete_pod(pod)
         self._cluster.apply(manifests)
         report(f"{config.pipeline_id}: applied {_KIND} {application_name(config.pipeline_id)}")
 
     def _find(self, pipeline_id: str) -> RemoteDriver | None:
         """Return the driver as the operator sees it; one whose application was deleted while its pod is there."""
         name = application_name(pipeline_id)
-        place = f"kubectl logs --namespace {self.settings.namespace} {name}-driver"
+        # The operators name the pod differently.
+        selector = selector_of(driver_labels(pipeline_id))
+        place = f"kubectl logs --namespace {self.settings.namespace} --selector {selector} --tail=-1"
         application = self._cluster.get(_API_VERSIONS[self.settings.operator], _KIND, name)
         if application is None or application["metadata"].get("deletionTimestamp"):
-            if not self._cluster.pods(driver_labels(pipeline_id)):
+            if not self._cluster.has_live_pod(driver_labels(pipeline_id)):
                 return None
             return RemoteDriver(name, StreamState.STARTING, f"{name}: its driver is ending", "", place)
         state, meaning = state_of(application)
