@@ -11,6 +11,7 @@ from pathlib import Path
 
 import clickhouse_connect
 import pytest
+from pyspark.sql import SparkSession
 
 from glassflow_dagster.demo.orders import orders
 from glassflow_dagster.demo.produce import send
@@ -58,9 +59,11 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
 
 
 def test_a_pipeline_is_made_and_watched_with_the_mouse_alone(
-    serve: Callable[..., Api], servers: Servers, browser: Browser
+    serve: Callable[..., Api], servers: Servers, browser: Browser, spark: SparkSession
 ) -> None:
     api = serve(extend=pages("http://127.0.0.1:3000"))
+    # The previews' own session would leave this process a JVM whose folder is gone, which later tests would get.
+    api.services.session._session = spark
     page = browser.page
     page.goto(api.url)
     browser.see("No pipeline yet")
