@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 from tests.waiting import wait_until
 
-# Networks of processes that run at the same time, such as those of pytest-xdist, must not be the same.
-_NETWORKS = 200
+# More than run at the same time, such as those of pytest-xdist.
+NETWORKS = 200
 _numbers = count(os.getpid())
 _PREFIX_BITS = 24
 # An address of Ethernet that no interface has.
@@ -160,20 +160,18 @@ class Network:
 @contextmanager
 def running_network(folder: Path, names: Sequence[str]) -> Iterator[Network]:
     """Make a network of this machine and of hosts with these names, while the block runs; afterwards all have ended."""
-    # The kernel removes the parts of one that has just ended in the background.
-    number = next(_numbers) % _NETWORKS
-    bridge, subnet = f"gf{number}", f"10.99.{number}"
     disk = folder / "disk"
     disk.mkdir(parents=True)
-    addresses = {name: f"{subnet}.{index}" for index, name in enumerate(names, 10)}
-    hosts_file = folder / "hosts"
-    known = {"localhost": "127.0.0.1", **addresses}
-    hosts_file.write_text("".join(f"{address} {name}\n" for name, address in known.items()))
     _remove_leftovers()
     with ExitStack() as stack:
-        _ip("link", "add", bridge, "type", "bridge")
+        number = _add_bridge()
+        bridge, subnet = f"gf{number}", f"10.99.{number}"
         stack.callback(_ip, "link", "delete", bridge)
         _ip("link", "set", bridge, "alias", _owner(os.getpid()))
+        addresses = {name: f"{subnet}.{index}" for index, name in enumerate(names, 10)}
+        hosts_file = folder / "hosts"
+        known = {"localhost": "127.0.0.1", **addresses}
+        hosts_file.write_text("".join(f"{address} {name}\n" for name, address in known.items()))
         _ip("address", "add", f"{subnet}.1/{_PREFIX_BITS}", "dev", bridge)
         _ip("link", "set", bridge, "up")
         hosts: dict[str, Host] = {}
@@ -183,6 +181,19 @@ def running_network(folder: Path, names: Sequence[str]) -> Iterator[Network]:
             hosts[name] = Host(name, namespace, address, disk, hosts_file)
             stack.callback(hosts[name].lose)
         yield Network(f"{subnet}.1", hosts)
+
+
+def _add_bridge() -> int:
+    """Add the bridge of a network that no other process has; return the network's number."""
+    # Not the number of the last one: the kernel removes the parts of one that has just ended in the background.
+    for number in islice(_numbers, NETWORKS):
+        command = ["ip", "link", "add", f"gf{number % NETWORKS}", "type", "bridge"]
+        added = subprocess.run(command, capture_output=True, text=True, check=False)
+        if added.returncode == 0:
+            return number % NETWORKS
+        if "File exists" not in added.stderr:
+            break
+    raise RuntimeError(f"{' '.join(command)}: {added.stderr.strip()}")
 
 
 def _remove_leftovers() -> None:

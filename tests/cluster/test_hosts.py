@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.hosts import Host, Network, missing, running_network
+from tests.cluster.hosts import NETWORKS, Host, Network, missing, running_network
 from tests.waiting import wait_until
 
 PORT = 8000
@@ -131,3 +131,16 @@ def test_what_a_killed_process_has_left_is_removed_by_the_next(tmp_path: Path) -
     with running_network(tmp_path / "next", ("two",)):
         assert not Path(f"/run/netns/{namespace}").exists()
         assert not Path(f"/sys/class/net/{namespace.partition('h')[0]}").exists()
+
+
+def test_the_network_of_another_process_is_left_alone(network: Network, tmp_path: Path) -> None:
+    """Processes count from their ids, which may be close together."""
+    number = (int(network.address.split(".")[2]) + 1) % NETWORKS
+    # Fails where another process has it already, which is as good.
+    added = subprocess.run(["ip", "link", "add", f"gf{number}", "type", "bridge"], check=False).returncode == 0
+    try:
+        with running_network(tmp_path / "second", ("one",)) as second:
+            assert second.address not in {network.address, f"10.99.{number}.1"}
+    finally:
+        if added:
+            subprocess.run(["ip", "link", "delete", f"gf{number}"], check=True)
