@@ -137,11 +137,14 @@ def deduplicating(pipeline_id: str = "orders-clean", *, password: str = SECRET, 
 def sdk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
     """Import the SDK where it writes no file to the user's home, and sends nothing to its authors."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv("GF_USAGESTATS_ENABLED", "false")
         assert "glassflow.etl" not in sys.modules
-        import glassflow.ee
-        import glassflow.etl
-        from glassflow.etl import errors
+        # For as long as the import alone, which is when the SDK chooses its folder: the programs that other tests of
+        # this process start find their jars by HOME.
+        with patch.context() as importing:
+            importing.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+            import glassflow.ee
+            import glassflow.etl
+            from glassflow.etl import errors
 
         yield SimpleNamespace(etl=glassflow.etl, ee=glassflow.ee, errors=errors)
