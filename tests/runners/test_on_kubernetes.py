@@ -6,15 +6,16 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from urllib.parse import urlencode
 
 import pytest
 
-from glassflow_dagster.driver.process import Ending, StreamState
+from glassflow_dagster.driver.process import Action, Ending, LaunchFailed, StreamState
 from glassflow_dagster.runners.kubernetes.names import application_name, driver_labels
 from glassflow_dagster.runners.kubernetes.runner import KubernetesRunner
-from tests.kubernetes.cluster import DRIVER, LAUNCHER, NAMESPACE, KubernetesCluster
-from tests.kubernetes.control_plane import ControlPlane, Refused
+from tests.kubernetes.cluster import DRIVER, LAUNCHER, NAMESPACE, KubernetesCluster, chart_objects
+from tests.kubernetes.control_plane import ControlPlane, Refused, collection
 from tests.kubernetes.operators import OPERATORS
 from tests.runners.conftest import KUBERNETES, THREADS_FAIL, Place
 from tests.runners.test_contract import send, wait_for_rows
@@ -136,3 +137,37 @@ def test_keys_are_in_secrets_alone_and_the_stream_outlives_the_run_that_launched
     assert key not in json.dumps([*applications, *others])
     lines = place.kubernetes.kubelet.processes({})
     assert not [line for line in lines.values() if key in line]
+
+
+@pytest.mark.parametrize("kind", KUBERNETES)
+def test_what_the_operator_could_not_start_is_started_once_the_cause_is_gone(
+    place_of: Callable[[str], Place], kind: str
+) -> None:
+    place = place_of(kind)
+    assert place.kubernetes
+    assert isinstance(place.runner, KubernetesRunner)
+    plane, account = place.kubernetes.plane, f"later-{kind}"
+    settings = place.runner.settings.model_copy(update={"service_account": account})
+    place = replace(place, runner=replace(place.runner, settings=settings))
+    with pytest.raises(LaunchFailed, match="could not"):
+        place.launch()
+    assert place.state() is StreamState.FAILED
+
+    add_account(plane, account)
+    status, action = place.ensure()
+    assert (status.state, action) == (StreamState.RUNNING, Action.RESTARTED)
+    assert len(place.drivers()) == 1
+
+
+def add_account(plane: ControlPlane, account: str) -> None:
+    """Add a service account with the rights of the chart's for drivers."""
+    of_driver = [
+        manifest
+        for manifest in chart_objects()
+        if manifest["kind"] == "RoleBinding" and [each["name"] for each in manifest["subjects"]] == [DRIVER]
+    ]
+    [binding] = of_driver
+    binding["metadata"]["name"] = binding["subjects"][0]["name"] = account
+    manifest = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
+    for each in (manifest, binding):
+        plane.apply(collection(each, NAMESPACE), each)

@@ -1,5 +1,6 @@
 """The runner for Kubernetes: an operator starts the drivers' pods, and starts them again."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.heartbeat import pipeline_folder
-from glassflow_dagster.driver.process import StreamState
+from glassflow_dagster.driver.process import STOP_TIMEOUT, StreamState
 from glassflow_dagster.driver.sent_definition import SentDefinition
 from glassflow_dagster.driver.submission import Submission
 from glassflow_dagster.errors import GlassflowError
@@ -31,6 +32,7 @@ from glassflow_dagster.runners.spark_submit import require_for_cluster
 NOTE = "kubernetes.json"
 _API_VERSIONS = {"kubeflow": "sparkoperator.k8s.io/v1beta2", "apache": "spark.apache.org/v1"}
 _KIND = "SparkApplication"
+_POLL_SECONDS = 1.0
 
 
 class Launched(BaseModel):
@@ -69,11 +71,27 @@ class KubernetesRunner(RemoteRunner):
         manifests = self.manifests(config)
         note = pipeline_folder(self.state, config.pipeline_id) / NOTE
         note.write_text(Launched(settings=self.settings).model_dump_json())
+        self._remove_ended(config.pipeline_id)
         # Their logs would be taken for the new driver's.
         for pod in self._cluster.ended_pods(driver_labels(config.pipeline_id)):
             self._cluster.delete_pod(pod)
         self._cluster.apply(manifests)
         report(f"{config.pipeline_id}: applied {_KIND} {application_name(config.pipeline_id)}")
+
+    def _remove_ended(self, pipeline_id: str) -> None:
+        """Delete an application that has ended for good, and wait until it is gone; raises `GlassflowError`.
+
+        Applied again without a change, it would stay as it is.
+        """
+        api_version, name = _API_VERSIONS[self.settings.operator], application_name(pipeline_id)
+        deadline = time.monotonic() + STOP_TIMEOUT
+        self._cluster.delete(api_version, _KIND, name)
+        while self._cluster.get(api_version, _KIND, name) or self._cluster.has_live_pod(driver_labels(pipeline_id)):
+            if time.monotonic() > deadline:
+                raise GlassflowError(
+                    f"{_KIND} {name}: not deleted after {STOP_TIMEOUT:.0f} s; look at its finalizers and pods"
+                )
+            time.sleep(_POLL_SECONDS)
 
     def _find(self, pipeline_id: str) -> RemoteDriver | None:
         """Return the driver as the operator sees it; one whose application was deleted while its pod is there."""
