@@ -15,11 +15,12 @@ import signal
 import threading
 import time
 import urllib.error
-import urllib.request
 import uuid
 from importlib.metadata import distribution
 from pathlib import Path
 from types import ModuleType
+
+from glassflow_dagster.runtime import direct
 
 _SHUTDOWN_SECONDS = 5  # for running statements to finish after SIGTERM
 _POLL_SECONDS = 0.05
@@ -118,10 +119,8 @@ def _stop_engine(port: int) -> None:
 
 def _query(port: int, statement: str) -> str:
     """Run a statement over HTTP and return the response; empty when the server does not answer."""
-    # Without the proxies of the environment: the address is loopback.
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with direct.open(f"http://127.0.0.1:{port}/", statement.encode(), timeout=_SHUTDOWN_SECONDS) as answer:
+        with direct.opener.open(f"http://127.0.0.1:{port}/", statement.encode(), timeout=_SHUTDOWN_SECONDS) as answer:
             return str(answer.read().decode())
     except (urllib.error.URLError, OSError):
         return ""

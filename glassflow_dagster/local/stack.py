@@ -13,7 +13,6 @@ import http
 import sys
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.broker import broker_answers, prepare_broker
 from glassflow_dagster.local.object_store import object_store_answers, prepare_object_store
 from glassflow_dagster.local.ports import require_free
+from glassflow_dagster.runtime import direct
 from glassflow_dagster.runtime.process import Background, read_process, start_process, write_process
 
 # Both usually start within 3 seconds; recovery on a slow disk may need far longer.
@@ -297,10 +297,8 @@ def _start(
 
 def _clickhouse_answers(port: int) -> bool:
     """Return whether ClickHouse's HTTP interface answers a ping."""
-    # Without the proxies of the environment: the address is loopback.
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with direct.open(f"http://127.0.0.1:{port}/ping", timeout=1) as answer:
+        with direct.opener.open(f"http://127.0.0.1:{port}/ping", timeout=1) as answer:
             return bool(answer.status == http.HTTPStatus.OK)
     except (urllib.error.URLError, OSError):
         return False

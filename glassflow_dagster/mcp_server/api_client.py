@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.request import Request
 
 from glassflow_dagster.mcp_server.tools import BODY, ApiTool
+from glassflow_dagster.runtime import direct
 
 # A server behind the API may take two minutes not to answer.
 _ANSWER_SECONDS = 150.0
-# The API is this host's, or one that the user names: no proxy stands before it.
-_opener = build_opener(ProxyHandler({}))
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class ApiClient:
     def send(self, tool: ApiTool, arguments: Mapping[str, Any]) -> Answer:
         """Send the request of a tool and return the answer; an API that cannot be reached is an error, too."""
         try:
-            with _opener.open(self._request(tool, arguments), timeout=_ANSWER_SECONDS) as response:
+            with direct.opener.open(self._request(tool, arguments), timeout=_ANSWER_SECONDS) as response:
                 return Answer(response.read().decode() or "{}", is_error=False)
         except HTTPError as error:
             return Answer(error.read().decode(errors="replace") or str(error), is_error=True)

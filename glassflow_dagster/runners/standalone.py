@@ -30,6 +30,7 @@ from glassflow_dagster.runners.remote import RemoteDriver, RemoteRunner
 from glassflow_dagster.runners.runner import LOG_LINES
 from glassflow_dagster.runners.settings import SparkSubmitSettings, is_standalone
 from glassflow_dagster.runners.spark_submit import require_for_cluster, size_settings
+from glassflow_dagster.runtime import direct
 
 # The note of the driver that was submitted last, in the pipeline's local folder.
 NOTE = "submission.json"
@@ -283,8 +284,7 @@ def _ask(url: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
 def _get(url: str, data: bytes | None = None) -> str:
     """Return what a server of the cluster answers, not through a proxy; raises `OSError`."""
     request = urllib.request.Request(url, data, {"Content-Type": "application/json;charset=UTF-8"})  # noqa: S310
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request, timeout=_ANSWER_SECONDS) as answer:
+    with direct.opener.open(request, timeout=_ANSWER_SECONDS) as answer:
         content: bytes = answer.read()
     return content.decode(errors="replace")
 
