@@ -133,10 +133,7 @@ def read_ledger(pipeline: PipelineConfig) -> "LedgerTotals":
 
     connection = pipeline.sink.connection_params
     try:
-        client = connect(connection)
-        try:
+        with connect(connection) as client:
             return read_totals(client, connection.database, pipeline.pipeline_id)
-        finally:
-            client.close()
     except (ClickHouseError, OSError) as error:
         raise GlassflowError(f"ClickHouse at {address(connection)}: {explain(error)}") from error

@@ -128,18 +128,13 @@ class DeadLetterQueue:
         except TableProblem:
             # Tables of an earlier version have dead letters, too.
             connection = self.config.sink.connection_params
-            client = connect(connection)
-            try:
+            with connect(connection) as client:
                 if has_dead_letters_table(client, connection.database):
                     raise
-            finally:
-                client.close()
             yield None
             return
-        try:
+        with store.client:
             yield store
-        finally:
-            store.client.close()
 
     @property
     def _position(self) -> Path:

@@ -60,13 +60,11 @@ def _tables_and_ledger(
         client = connect(connection)
     except GlassflowError as error:
         return (error,) * len(names), error
-    try:
+    with client:
         return (
             tuple(_value_or_error(partial(find_table, client, *name)) for name in names),
             _value_or_error(lambda: read_totals(client, connection.database, config.pipeline_id)),
         )
-    finally:
-        client.close()
 
 
 def _value_or_error(read: Callable[[], Value]) -> Value | GlassflowError:

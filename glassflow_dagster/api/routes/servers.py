@@ -1,10 +1,7 @@
 """The requests on Kafka and ClickHouse: connections, topics, records, databases, tables, columns, proposals."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from clickhouse_connect.driver.client import Client
 from fastapi import APIRouter
 from pydantic import Field
 
@@ -105,7 +102,7 @@ async def test_clickhouse(body: OnClickHouse, services: Given) -> dict[str, Any]
     def test() -> dict[str, Any]:
         connection = body.connection(services.catalog)
         try:
-            with _client(connection) as client:
+            with connect(connection) as client:
                 return {"success": True, "message": f"ClickHouse {client.server_version}"}
         except GlassflowError as error:
             return {"success": False, "message": str(error)}
@@ -119,7 +116,7 @@ async def get_databases(body: OnClickHouse, services: Given) -> list[str]:
 
     def ask() -> list[str]:
         connection = body.connection(services.catalog)
-        with _client(connection) as client:
+        with connect(connection) as client:
             return list_databases(client)
 
     return await services.slow.run(lambda: asked(ask))
@@ -130,7 +127,7 @@ async def get_tables(body: OfDatabase, services: Given) -> list[dict[str, Any]]:
     """List the tables of a database."""
 
     def ask() -> list[dict[str, Any]]:
-        with _client(body.connection(services.catalog)) as client:
+        with connect(body.connection(services.catalog)) as client:
             return list_tables(client, body.database)
 
     return await services.slow.run(lambda: asked(ask))
@@ -141,7 +138,7 @@ async def get_columns(body: OfTable, services: Given) -> list[dict[str, Any]]:
     """List the columns of a table; empty where there is no such table."""
 
     def ask() -> list[dict[str, Any]]:
-        with _client(body.connection(services.catalog)) as client:
+        with connect(body.connection(services.catalog)) as client:
             return list_columns(client, body.database, body.table)
 
     return await services.slow.run(lambda: asked(ask))
@@ -161,15 +158,6 @@ async def infer(body: ForTopic, services: Given) -> dict[str, Any]:
         return propose(body.topic, servers, body.new_pipeline_id, body.messages, _READ_SECONDS)
 
     return await services.slow.run(lambda: asked(ask))
-
-
-@contextmanager
-def _client(connection: ClickHouseConnection) -> Iterator[Client]:
-    client = connect(connection)
-    try:
-        yield client
-    finally:
-        client.close()
 
 
 def _record(record: Record) -> dict[str, Any]:

@@ -202,11 +202,8 @@ def _figures(services: Services, pipeline_id: str) -> dict[str, Any]:
 
 
 def _with_client(config: PipelineConfig, ask: Callable[[Client], _T]) -> _T:
-    client = connect(config.sink.connection_params)
-    try:
+    with connect(config.sink.connection_params) as client:
         return ask(client)
-    finally:
-        client.close()
 
 
 def _ledger_plots(slices: Mapping[int, Outcomes], *, joins: bool) -> list[Plot]:

@@ -44,11 +44,8 @@ def _answer(draft: Draft, answers: Answers) -> str:
             raise refused("password", "was given for another server or user; give it again")
         connection["password"] = known["password"]
     try:
-        client = connect(parsed(ClickHouseConnection, connection))
-        try:
+        with connect(parsed(ClickHouseConnection, connection)) as client:
             draft_databases, version = tuple(list_databases(client)), client.server_version
-        finally:
-            client.close()
     except ApiError as error:
         raise AnswerRefused(error.problems) from None
     except GlassflowError as error:

@@ -74,11 +74,8 @@ def _answer(draft: Draft, answers: Answers) -> str:
 
 
 def _asked(draft: Draft, ask: Callable[[Client], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    client = connect(draft.clickhouse_connection)
-    try:
+    with connect(draft.clickhouse_connection) as client:
         return ask(client)
-    finally:
-        client.close()
 
 
 STEP = Step("table", "Table", "The table that gets the rows.", _ask, _answer)
