@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.heartbeat import pipeline_folder
@@ -26,6 +26,7 @@ from glassflow_dagster.driver.process import StreamState
 from glassflow_dagster.driver.sent_definition import SentDefinition
 from glassflow_dagster.driver.submission import SUBMISSION, Submission
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runners.notes import read_note, write_note
 from glassflow_dagster.runners.remote import RemoteDriver, RemoteRunner
 from glassflow_dagster.runners.runner import LOG_LINES
 from glassflow_dagster.runners.settings import SparkSubmitSettings, is_standalone
@@ -114,7 +115,7 @@ class StandaloneRunner(RemoteRunner):
             rest_server=rest_server,
             web_page=self.settings.web_page(master),
         )
-        self._write_note(config.pipeline_id, note)
+        write_note(pipeline_folder(self.state, config.pipeline_id) / NOTE, note)
         report(f"{config.pipeline_id}: submitted {driver_id} to {master}")
 
     def request(self, config: PipelineConfig, submission_id: str) -> dict[str, Any]:
@@ -157,31 +158,24 @@ class StandaloneRunner(RemoteRunner):
 
     def _find(self, pipeline_id: str) -> RemoteDriver | None:
         """Return the driver as the master sees it; raises `GlassflowError` where the master does not answer."""
-        note = read_note(self, pipeline_id)
+        note = _note_of(self, pipeline_id)
         if note is None:
             return None
         answer = _status(note)
         if answer.get("driverState") == _RELAUNCHED and (driver_id := _successor(note)):
             note = note.model_copy(update={"driver_id": driver_id})
-            self._write_note(pipeline_id, note)
+            write_note(pipeline_folder(self.state, pipeline_id) / NOTE, note)
             answer = _status(note)
         return _driver(note, answer)
 
-    def _write_note(self, pipeline_id: str, note: Submitted) -> None:
-        """Replace the note as a whole: without it, nothing would find the driver. Raises `OSError`."""
-        file = pipeline_folder(self.state, pipeline_id) / NOTE
-        temporary = file.with_suffix(".new")
-        temporary.write_text(note.model_dump_json())
-        temporary.replace(file)
-
     def _ask_to_end(self, pipeline_id: str, *, at_once: bool) -> None:  # noqa: ARG002 - see the docstring
         """Have the master end the driver. A standalone master has no other way for one that is to end at once."""
-        if note := read_note(self, pipeline_id):
+        if note := _note_of(self, pipeline_id):
             _ask(f"{note.rest_server}/v1/submissions/kill/{urllib.parse.quote(note.driver_id)}", {})
 
     def log_of(self, pipeline_id: str, lines: int = LOG_LINES) -> str:
         """Return the last lines of the driver's output, which its worker serves; empty where it is not reached."""
-        note = read_note(self, pipeline_id)
+        note = _note_of(self, pipeline_id)
         if note is None:
             return ""
         try:
@@ -192,17 +186,10 @@ class StandaloneRunner(RemoteRunner):
         return "\n".join(text.splitlines()[-lines:])
 
 
-def read_note(runner: RemoteRunner, pipeline_id: str) -> Submitted | None:
+def _note_of(runner: RemoteRunner, pipeline_id: str) -> Submitted | None:
     """Return the note of the driver that was submitted last; None where none was. Raises `GlassflowError`."""
-    file = pipeline_folder(runner.state, pipeline_id) / NOTE
-    try:
-        return Submitted.model_validate_json(file.read_text())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError):
-        raise GlassflowError(
-            f"{file}: cannot be read; when the master runs no driver of {pipeline_id}, remove it"
-        ) from None
+    remedy = f"when the master runs no driver of {pipeline_id}, remove it"
+    return read_note(pipeline_folder(runner.state, pipeline_id) / NOTE, Submitted, remedy)
 
 
 def _driver(note: Submitted, answer: Mapping[str, Any]) -> RemoteDriver:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.heartbeat import pipeline_folder
@@ -23,6 +23,7 @@ from glassflow_dagster.runners.kubernetes.names import (
     selector_of,
 )
 from glassflow_dagster.runners.kubernetes.states import state_of
+from glassflow_dagster.runners.notes import read_note, write_note
 from glassflow_dagster.runners.remote import RemoteDriver, RemoteRunner
 from glassflow_dagster.runners.runner import LOG_LINES
 from glassflow_dagster.runners.settings import KubernetesSettings
@@ -69,8 +70,7 @@ class KubernetesRunner(RemoteRunner):
     def _submit(self, config: PipelineConfig, report: Callable[[str], None]) -> None:
         """Apply the objects; raises `GlassflowError` where the cluster refuses them."""
         manifests = self.manifests(config)
-        note = pipeline_folder(self.state, config.pipeline_id) / NOTE
-        note.write_text(Launched(settings=self.settings).model_dump_json())
+        write_note(pipeline_folder(self.state, config.pipeline_id) / NOTE, Launched(settings=self.settings))
         self._remove_ended(config.pipeline_id)
         # Their logs would be taken for the new driver's.
         for pod in self._cluster.ended_pods(driver_labels(config.pipeline_id)):
@@ -135,10 +135,5 @@ class KubernetesRunner(RemoteRunner):
 
 def read_settings(state: Path, pipeline_id: str) -> KubernetesSettings | None:
     """Return the settings of a pipeline's last launch on Kubernetes; None without one. Raises `GlassflowError`."""
-    file = pipeline_folder(state, pipeline_id) / NOTE
-    try:
-        return Launched.model_validate_json(file.read_text()).settings
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError):
-        raise GlassflowError(f"{file}: cannot be read; start the pipeline again") from None
+    note = read_note(pipeline_folder(state, pipeline_id) / NOTE, Launched, "start the pipeline again")
+    return note.settings if note else None
