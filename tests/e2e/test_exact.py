@@ -135,6 +135,7 @@ def test_without_deduplication_every_record_has_its_row(
     assert found.figures["surplus_examples"] == "a, 7"
 
 
+@pytest.mark.long
 def test_a_row_that_was_refused_before_a_new_start_is_expected_after_it(
     pipeline: Pipeline, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

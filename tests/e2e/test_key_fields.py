@@ -156,6 +156,7 @@ def test_a_replayed_record_has_the_key_that_it_had(keyed: Pipeline) -> None:
     assert replayed == {json_key(300), b"\xff\0", None}
 
 
+@pytest.mark.long
 def test_a_lost_state_is_rebuilt_from_fields_of_the_key(keyed: Pipeline) -> None:
     send(keyed, [Sent(json_key(number)) for number in (1, 2, 3, 2)] + [Sent(b"garbage")])
     keyed.catch_up()

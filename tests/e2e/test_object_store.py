@@ -61,6 +61,7 @@ def with_copies() -> list[dict[str, object]]:
     return sent
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", one_of(["small batches", "jobs", "event clock"]))
 def test_a_host_that_is_lost_in_a_batch_leaves_all_to_the_next_one(
     pipeline: Pipeline, object_store: ObjectStoreServer, kind: str

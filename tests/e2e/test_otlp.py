@@ -276,6 +276,7 @@ def duration_of(expression: str) -> dict[str, Any]:
     return {"type": "stateless", "config": {"transforms": [*outputs, duration]}}
 
 
+@pytest.mark.long
 def test_an_event_that_the_server_refuses_is_replayed_as_that_event(spans: Pipeline, spark: SparkSession) -> None:
     spans.client().command(f"CREATE DATABASE {spans.name}")
     columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
@@ -330,6 +331,7 @@ def test_an_attribute_of_a_key_is_empty_in_an_event_without_it(pipeline: Pipelin
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_an_event_is_a_dead_letter_only_if_all_texts_of_its_key_are_empty(spans: Pipeline, spark: SparkSession) -> None:
     spans.keys = ["trace_id", "span_id", "attributes.uid"]
     spans.columns = {**COLUMNS, "attributes.uid": "String"}

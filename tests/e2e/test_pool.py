@@ -79,6 +79,7 @@ def driver(pipeline: Pipeline) -> int:
     return beat.pid
 
 
+@pytest.mark.long
 def test_pipelines_share_a_jvm_and_are_killed_edited_and_stopped_without_the_others(pool: Pool) -> None:
     killed, other = pool.started(), pool.started()
     assert pool.pid

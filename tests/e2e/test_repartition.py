@@ -93,6 +93,7 @@ def known_until(spark: SparkSession, pipeline: Pipeline) -> dict[bytes, int]:
     return {bytes(row["key"]): row["until"] for row in known.collect()}
 
 
+@pytest.mark.long
 def test_keys_are_known_as_long_as_before_inline_and_in_jobs(pipeline: Pipeline, spark: SparkSession) -> None:
     pipeline.write().create_topic()
     pipeline.send(events(range(300)))

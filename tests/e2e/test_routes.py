@@ -144,6 +144,7 @@ def test_a_repeated_batch_doubles_no_row_of_any_table(routed: Pipeline, as_job: 
     assert verify_pipeline(load_pipeline(routed.file), print).passed
 
 
+@pytest.mark.long
 def test_a_route_may_come_and_go_while_a_batch_is_open(routed: Pipeline) -> None:
     """The open batch is finished with the tables that it was begun with."""
     first, second = EVENTS[:20], EVENTS[20:]
@@ -254,6 +255,7 @@ def test_a_table_without_the_key_is_named_and_the_others_are_compared(routed: Pi
     assert f"{routed.name}.buys lacks 1 row of 1 key." in found.description
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recovery", one_of(["rebuild", "accept_loss"]))
 def test_a_lost_checkpoint_costs_no_row_of_any_table(routed: Pipeline, recovery: str, tmp_path: Path) -> None:
     routed.send(EVENTS[:20])

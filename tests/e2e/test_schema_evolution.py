@@ -163,6 +163,7 @@ def test_a_batch_that_is_open_when_a_field_was_taken_up_is_repeated_as_it_was_be
     require_exact(evolving, spark)
 
 
+@pytest.mark.long
 def test_a_lost_checkpoint_costs_no_field_and_no_row(evolving: Pipeline, tmp_path: Path) -> None:
     """The last batch is of the definition before the field, the open one of that with it."""
     evolving.catch_up()
@@ -177,6 +178,7 @@ def test_a_lost_checkpoint_costs_no_field_and_no_row(evolving: Pipeline, tmp_pat
     assert verify_pipeline(load_pipeline(evolving.file), print).counts.passed
 
 
+@pytest.mark.long
 def test_a_transform_and_routes_pass_the_field_on(pipeline: Pipeline) -> None:
     pipeline.more["schema_evolution"] = "add_columns"
     pipeline.transforms = [
@@ -263,6 +265,7 @@ def test_what_would_harm_events_that_are_fine_is_not_taken_up(evolving: Pipeline
     assert [row for row in book(evolving) if row[0] == "added"] == []
 
 
+@pytest.mark.long
 def test_what_a_table_refused_is_tried_again_at_the_next_start(evolving: Pipeline) -> None:
     evolving.catch_up()
     evolving.client().command(f"ALTER TABLE {evolving.name}.events ADD COLUMN size DateTime")
@@ -309,6 +312,7 @@ def test_an_open_batch_with_a_refused_row_is_finished_before_a_column_comes(evol
     assert filled(evolving, "colour") == (MANY, 39 + MANY)
 
 
+@pytest.mark.long
 def test_a_definition_that_leaves_no_place_for_an_added_field_runs_without_it(evolving: Pipeline) -> None:
     evolving.catch_up()
     evolving.send(events(10, MANY, colour="red"))

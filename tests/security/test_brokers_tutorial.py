@@ -54,6 +54,7 @@ def folder(secure_broker: SecureBroker, stack: Stack, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_its_commands_do_what_they_say(folder: Path, stack: Stack) -> None:
     topic = yaml.safe_load((folder / "pipelines" / "payments.yaml").read_text())["sources"][0]["topic"]
     infer, run, refused = _COMMANDS
