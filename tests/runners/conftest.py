@@ -35,12 +35,6 @@ from tests.waiting import wait_until
 
 KUBERNETES = tuple(OPERATORS) if os.environ.get("GLASSFLOW_TEST_KUBERNETES") else ()
 RUNNERS = ("local", "client", "cluster", *KUBERNETES)
-# Of Kubernetes: not yet seen to pass from setup to teardown.
-_NOT_SEEN_TO_PASS = {
-    "test_a_stream_is_launched_watched_and_stopped_in_good_order[apache]",
-    "test_a_killed_stream_is_still_wanted_and_starts_again[apache]",
-    "test_keys_are_in_secrets_alone_and_the_stream_outlives_the_run_that_launched_it[kubeflow]",
-}
 # An error that ends a thread of the node's or of the operators' fails the test.
 THREADS_FAIL = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 _POD_FILE = MAIN_FILE.removeprefix("local://")
@@ -110,14 +104,6 @@ class Place:
         [driver] = self.drivers()
         os.kill(driver, signal.SIGKILL)
         wait_until(lambda: driver not in self.drivers(), "the driver is dead")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that are not yet known to pass."""
-    mark = pytest.mark.xfail(strict=False, reason="not yet seen to pass; see docs/guides/kubernetes.md")
-    for item in items:
-        if item.name in _NOT_SEEN_TO_PASS:
-            item.add_marker(mark)
 
 
 @pytest.fixture(scope="session")
