@@ -60,13 +60,13 @@ def main() -> None:
         create_topic(stack.brokers, TOPIC)
         say(f"sending {arguments.events:,} events ...")
         fill(stack.brokers, TOPIC, numbers(arguments.events))
-        benches = {place: _filled(stack, place) for place in PLACES}
+        benches = {place.name: _filled(stack, place) for place in PLACES}
         for turn, place in turns(PLACES, arguments.runs):
             runs.measure(
                 f"{place.name}, backlog",
                 lambda turn=turn, place=place: _measure_backlog(stack, place, turn, arguments.events),
             )
-            benches[place].run(runs, plan([RATE], arguments.seconds), arguments.seconds, f"{place.name}, ")
+            benches[place.name].run(runs, plan([RATE], arguments.seconds), arguments.seconds, f"{place.name}, ")
     for part in ("backlog", f"{RATE:,} events/s"):
         local, remote = (f"{place.name}, {part}" for place in PLACES)
         runs.compare(f"object store to local folder, {part}", remote, local)
