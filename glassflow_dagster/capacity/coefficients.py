@@ -45,10 +45,11 @@ KAFKA = PerEvent(0.4, 0.0012)
 CLUSTER_FACTOR = 1.3
 
 # CPU milliseconds of a batch that Spark runs as a job, and what each task adds; of the driver, which does this one
-# after the other, and of the executors, which do it at once. The driver's 250 are those of a batch of few records with
-# two partitions; the rest is estimated until benchmarks/capacity.py has been run.
-DRIVER_MS, DRIVER_MS_OF_TOPIC_PARTITION, DRIVER_MS_OF_STATE_PARTITION = 250.0, 3.0, 3.0
-EXECUTOR_MS, EXECUTOR_MS_OF_TOPIC_PARTITION, EXECUTOR_MS_OF_STATE_PARTITION = 20.0, 15.0, 30.0
+# after the other, and of the executors, which do it at once. capacity: what each partition adds, from 2 to 128 of them.
+# What it finds beside them (535 and 319) is that of the first ten batches of a driver, in which Java still compiles: so
+# the driver's 250 are those of a batch of few records later on, and the executors' 20 are estimated.
+DRIVER_MS, DRIVER_MS_OF_TOPIC_PARTITION, DRIVER_MS_OF_STATE_PARTITION = 250.0, 1.2, 7.4
+EXECUTOR_MS, EXECUTOR_MS_OF_TOPIC_PARTITION, EXECUTOR_MS_OF_STATE_PARTITION = 20.0, 7.0, 52.0
 
 # depth: at 100 million keys 2,351 MiB, of which 1,230 MiB are needed without keys; 53 bytes a key in the newest version
 # of the state, and 112 with the files that compactions have just replaced.
@@ -62,7 +63,8 @@ KEYS_OF_CORE = 50_000_000
 # limits: 869,400 events of 190 bytes a second, read by Spark from two partitions.
 EVENTS_OF_TOPIC_PARTITION = 400_000
 
-# Estimated: the bytes that a new key adds to the checkpoint with its batch.
+# The bytes that a new key adds to the checkpoint with its batch. capacity: 60 in batches of 450 new keys on two
+# partitions, and 135 on 128, where each has four keys.
 UPLOAD_BYTES_OF_KEY = 120
 # Requests of a batch to an object store: offsets, plan, commit and their checks, and those of each state partition.
 # With two partitions some 20 were counted; how they divide is estimated.

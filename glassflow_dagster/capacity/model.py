@@ -23,7 +23,7 @@ BATCH_RECORDS, BATCH_BLOCKS = 200_000, 5_000
 # Inserts a second into one table that ClickHouse's merges keep up with. Assumed, not measured: its manual advises few
 # large inserts.
 INSERTS_A_SECOND = 50
-# Partitions of topic and state up to which the model was measured.
+# Partitions of topic and state for which the model is meant; they were measured up to 128.
 MOST_PARTITIONS = 512
 
 
