@@ -25,6 +25,7 @@ from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.process import Action, Deployment, Ending, StreamState
 from glassflow_dagster.driver.run import run_pipeline
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.orchestration.control import Mode, control, ensure_if_wanted
 from glassflow_dagster.runners.local import LocalRunner
 from glassflow_dagster.streaming.delivery.batch_clock import ClockMoved
@@ -153,8 +154,12 @@ def test_an_old_heartbeat_of_another_version_does_not_keep_a_pipeline_from_being
     assert hosts.stop(tmp_path, other_version[0]) is Ending.NOT_RUNNING
 
 
-def test_without_clickhouse_the_status_says_what_is_not_known(pipeline: Pipeline, tmp_path: Path) -> None:
-    away = replace(pipeline, clickhouse_port=1).write()
+def test_without_clickhouse_the_status_says_what_is_not_known(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "_AWAY_SECONDS", 600.0)
+    # A port of its own: it is remembered which servers have not answered other tests of this process.
+    away = replace(pipeline, clickhouse_port=free_port()).write()
     found = hosts.status(tmp_path, load_pipeline(away.file))
     assert found.state is StreamState.STOPPED
     assert found.message == "never started here; drivers on other hosts are not known: ClickHouse does not answer"
