@@ -26,7 +26,7 @@ from glassflow_dagster.driver.wanted import is_wanted, unwant, want
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runners.runner import LOG_LINES, DriverOptions
 
-_POLL_SECONDS = 1.0
+POLL_SECONDS = 1.0
 # What ClickHouse knows of the driver before the one that runs now.
 _ENDED = frozenset({StreamState.STOPPED, StreamState.FAILED, StreamState.STALE})
 
@@ -189,7 +189,7 @@ class RemoteRunner(DriverOptions, ABC):
                 return None
             if time.monotonic() > deadline:
                 return f"not up after {self.timeout:.0f} s ({message})"
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def _end(self, pipeline_id: str, timeout: float, report: Callable[[str], None]) -> Ending:
         """Have the system end the driver, by force after `timeout` seconds; return when it has ended."""
@@ -217,7 +217,7 @@ class RemoteRunner(DriverOptions, ABC):
                 return True
             if time.monotonic() > deadline:
                 return False
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def _has_gone(self, pipeline_id: str, timeout: float) -> bool:
         """Wait until the system runs no driver any more, for `timeout` seconds at most; return whether it runs none."""
@@ -225,7 +225,7 @@ class RemoteRunner(DriverOptions, ABC):
         while (driver := self._find(pipeline_id)) and driver.state in UP:
             if time.monotonic() > deadline:
                 return False
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
         return True
 
     @contextmanager

@@ -163,10 +163,7 @@ def _local(folder: Path, request: pytest.FixtureRequest) -> Place:
 def _on_spark(kind: str, folder: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Place:
     cluster: Cluster = request.getfixturevalue("cluster")
     servers, spark = cluster.servers, cluster.spark
-    pipeline = Pipeline(folder, servers.brokers, servers.clickhouse_port).write()
-    pipeline.create_topic()
-    for name, value in servers.store.items():
-        monkeypatch.setenv(name, value)
+    pipeline, environment = _on_servers(servers, folder, monkeypatch)
     # The hosts' image.
     package = spark.variables["PYTHONPATH"]
     settings = SparkSubmitSettings(
@@ -174,30 +171,30 @@ def _on_spark(kind: str, folder: Path, request: pytest.FixtureRequest, monkeypat
     )
     spark_config = {**_SIZES, "spark.executorEnv.PYTHONPATH": package}
     runner = _built(settings, pipeline, spark_config, {"PYTHONPATH": package})
-    environment = {"GLASSFLOW_CLICKHOUSE_URL": servers.clickhouse_url, "GLASSFLOW_STATE": servers.state_url}
-    # A driver of this host loads the definition's file itself.
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
     return Place(kind, pipeline, runner, environment, tuple(spark.workers))
+
+
+def _on_servers(servers: Servers, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Pipeline, Mapping[str, str]]:
+    """Return a pipeline, and the variables with which its definition is loaded; set them, and the store's, here.
+
+    A driver of this host loads the definition's file itself.
+    """
+    pipeline = Pipeline(folder, servers.brokers, servers.clickhouse_port).write()
+    pipeline.create_topic()
+    environment = {"GLASSFLOW_CLICKHOUSE_URL": servers.clickhouse_url, "GLASSFLOW_STATE": servers.state_url}
+    for name, value in {**servers.store, **environment}.items():
+        monkeypatch.setenv(name, value)
+    return pipeline, environment
 
 
 def _on_kubernetes(
     operator: str, folder: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Place:
     cluster: KubernetesCluster = request.getfixturevalue("kubernetes")
-    pipeline = Pipeline(folder, cluster.servers.brokers, cluster.servers.clickhouse_port).write()
-    pipeline.create_topic()
-    # For this process, as for one in a pod; the drivers get the keys from a Secret.
-    for name, value in cluster.servers.store.items():
-        monkeypatch.setenv(name, value)
+    # The store's keys are for this process, as for one in a pod; the drivers get them from a Secret.
+    pipeline, environment = _on_servers(cluster.servers, folder, monkeypatch)
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(cluster.kubeconfig))
     runner = _built(kubernetes_settings(cluster, operator), pipeline, _SIZES, {})
-    environment = {
-        "GLASSFLOW_CLICKHOUSE_URL": cluster.servers.clickhouse_url,
-        "GLASSFLOW_STATE": cluster.servers.state_url,
-    }
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
     return Place(operator, pipeline, runner, environment, kubernetes=cluster)
 
 

@@ -5,14 +5,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from urllib.parse import urlencode
 
 import pytest
 
 from glassflow_dagster.driver.process import Action, Ending, LaunchFailed, StreamState
-from glassflow_dagster.runners.kubernetes.names import application_name, driver_labels
+from glassflow_dagster.runners.kubernetes.names import application_name, driver_labels, selector_of
 from glassflow_dagster.runners.kubernetes.runner import KubernetesRunner
 from tests.kubernetes.cluster import DRIVER, LAUNCHER, NAMESPACE, KubernetesCluster, chart_objects
 from tests.kubernetes.control_plane import ControlPlane, Refused, collection
@@ -85,7 +85,7 @@ def test_the_log_of_a_driver_that_has_ended_is_read_but_not_taken_for_that_of_th
     metadata = {"name": f"{application_name(name)}-old", "labels": labels}
     spec = {**_POD, "containers": [container]}
     plane.request("POST", _PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    wait_until(lambda: _pods(place, _selector(labels)) == ["Succeeded"], "it has ended")
+    wait_until(lambda: _pods(place, selector_of(labels)) == ["Succeeded"], "it has ended")
     assert place.runner.logs(place.config()).strip() == old
     assert place.state() is StreamState.STOPPED
     assert place.runner.stop(place.config()) is Ending.NOT_RUNNING
@@ -96,10 +96,6 @@ def test_the_log_of_a_driver_that_has_ended_is_read_but_not_taken_for_that_of_th
     status = place.runner.status(place.config())
     [selector] = re.findall(r"--selector (\S+)", status.log_place or "")
     assert _pods(place, selector) == ["Running"]
-
-
-def _selector(labels: Mapping[str, str]) -> str:
-    return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 def _pods(place: Place, selector: str) -> list[str]:
@@ -161,12 +157,11 @@ def test_what_the_operator_could_not_start_is_started_once_the_cause_is_gone(
 
 def add_account(plane: ControlPlane, account: str) -> None:
     """Add a service account with the rights of the chart's for drivers."""
-    of_driver = [
+    [binding] = [
         manifest
         for manifest in chart_objects()
         if manifest["kind"] == "RoleBinding" and [each["name"] for each in manifest["subjects"]] == [DRIVER]
     ]
-    [binding] = of_driver
     binding["metadata"]["name"] = binding["subjects"][0]["name"] = account
     manifest = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
     for each in (manifest, binding):

@@ -24,7 +24,7 @@ from glassflow_dagster.runners.kubernetes.names import (
 )
 from glassflow_dagster.runners.kubernetes.states import state_of
 from glassflow_dagster.runners.notes import read_note, write_note
-from glassflow_dagster.runners.remote import RemoteDriver, RemoteRunner
+from glassflow_dagster.runners.remote import POLL_SECONDS, RemoteDriver, RemoteRunner
 from glassflow_dagster.runners.runner import LOG_LINES
 from glassflow_dagster.runners.settings import KubernetesSettings
 from glassflow_dagster.runners.spark_submit import require_for_cluster
@@ -33,7 +33,6 @@ from glassflow_dagster.runners.spark_submit import require_for_cluster
 NOTE = "kubernetes.json"
 _API_VERSIONS = {"kubeflow": "sparkoperator.k8s.io/v1beta2", "apache": "spark.apache.org/v1"}
 _KIND = "SparkApplication"
-_POLL_SECONDS = 1.0
 
 
 class Launched(BaseModel):
@@ -91,7 +90,7 @@ class KubernetesRunner(RemoteRunner):
                 raise GlassflowError(
                     f"{_KIND} {name}: not deleted after {STOP_TIMEOUT:.0f} s; look at its finalizers and pods"
                 )
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def _find(self, pipeline_id: str) -> RemoteDriver | None:
         """Return the driver as the operator sees it; one whose application was deleted while its pod is there."""
