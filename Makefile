@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo dev docs screenshots test test-fast test-oldest test-definitions test-registry test-kubernetes lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-long test-variants faults faults-cluster alerts soak two-drivers
+.PHONY: setup demo demo-cluster dev docs screenshots test test-fast test-oldest test-definitions test-registry test-kubernetes lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-long test-variants faults faults-cluster alerts soak two-drivers
 
 setup: $(READY)
 
@@ -23,6 +23,9 @@ $(READY): pyproject.toml requirements.lock $(wildcard glassflow_dagster/streamin
 
 demo: setup ## sends the demo's events, runs all pipelines, and checks all counts
 	$(BIN)/python -m glassflow_dagster.demo
+
+demo-cluster: setup ## the same on several hosts, two of which are lost (network namespaces, as root; 5 min)
+	$(BIN)/python -m tests.cluster.demo
 
 dev: setup ## the embedded stack with Dagster on http://127.0.0.1:3000; Ctrl-C stops the drivers, then the stack
 	$(BIN)/python -m glassflow_dagster.dev
@@ -67,7 +70,7 @@ test-joins: setup ## runs every kind of join with kills, idle sources and outage
 	GLASSFLOW_TEST_JOINS=all $(BIN)/python -m pytest tests/e2e/test_join.py
 
 test-variants: setup ## runs all variants of each long test; `make test` draws one
-	GLASSFLOW_TEST_VARIANTS=all $(BIN)/python -m pytest $(addprefix tests/e2e/test_,$(addsuffix .py,bad_inputs fencing infer key_fields otlp pool rebuild routes routes_to_all schema_evolution schemas)) tests/cluster/test_two_drivers.py
+	GLASSFLOW_TEST_VARIANTS=all $(BIN)/python -m pytest $$(grep -rlE '(one|some)_of\(' tests --include='test_*.py')
 
 faults: setup ## runs the missing repetitions of the fault matrix (`make test`: a sample); writes docs/faults.md
 	GLASSFLOW_TEST_FAULTS=all $(BIN)/python -m pytest tests/faults

@@ -90,7 +90,7 @@ def _start(stack: ExitStack, command: Sequence[str], variables: Mapping[str, str
 def _answer(servers: Servers, store_port: int) -> bool:
     """Return whether all of them answer."""
     try:
-        AdminClient({"bootstrap.servers": servers.brokers}).list_topics(timeout=2)
+        AdminClient({"bootstrap.servers": servers.brokers, "log_level": 0}).list_topics(timeout=2)
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with direct.open(f"http://{servers.address}:{servers.clickhouse_port}/ping", timeout=2):
             return object_store_answers(store_port)

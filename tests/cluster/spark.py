@@ -19,26 +19,33 @@ _MASTER, _WORKER = (f"org.apache.spark.deploy.{name}" for name in ("master.Maste
 
 @dataclass(frozen=True)
 class SparkCluster:
-    """A running cluster. variables: of every process of it, and of drivers that are to find this package."""
+    """A running cluster. variables: of every process of it, and of drivers that are to find this package.
+
+    cores: of each worker.
+    """
 
     master: str
     workers: Sequence[Host]
     variables: dict[str, str]
     logs: Path
+    cores: int
 
     def start_worker(self, host: Host) -> None:
         """Start the worker of a host, and wait until the master knows it."""
         log = self.logs / f"{host.name}.log"
         before = _registrations(log)
-        size = ("--cores", "2", "--memory", "3g", "--work-dir", str(host.disk / "work"))
+        size = ("--cores", str(self.cores), "--memory", "3g", "--work-dir", str(host.disk / "work"))
         place = ("--host", host.address, "--webui-port", str(WORKER_WEB_PORT))
         host.start([*_spark_class(), _WORKER, *place, *size, self.master], self.variables, log)
         wait_until(lambda: _registrations(log) > before, f"{host.name} has registered", evidence=log.read_text)
 
 
 @contextmanager
-def running_spark(folder: Path, network: Network) -> Iterator[SparkCluster]:
-    """Run a master on the host `master`, and a worker on each host with such a name, while the block runs."""
+def running_spark(folder: Path, network: Network, cores: int = 2) -> Iterator[SparkCluster]:
+    """Run a master on the host `master`, and a worker on each host with such a name, while the block runs.
+
+    cores: of each worker.
+    """
     folder.mkdir(parents=True)
     master = network["master"]
     workers = [host for name, host in network.hosts.items() if name.startswith("worker")]
@@ -53,7 +60,7 @@ def running_spark(folder: Path, network: Network) -> Iterator[SparkCluster]:
     place = ("--host", master.address, "--port", str(PORT), "--webui-port", str(WEB_PORT))
     master.start([*_spark_class(), _MASTER, *place], variables, log)
     wait_until(lambda: "New state: ALIVE" in log.read_text(), "the master is up", evidence=log.read_text)
-    cluster = SparkCluster(f"spark://{master.address}:{PORT}", workers, variables, folder)
+    cluster = SparkCluster(f"spark://{master.address}:{PORT}", workers, variables, folder, cores)
     for worker in workers:
         cluster.start_worker(worker)
     yield cluster

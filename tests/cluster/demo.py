@@ -1,0 +1,226 @@
+"""`make demo-cluster`: the demo's four pipelines on hosts of their own, two of which are lost while records arrive.
+
+Dagster on one host starts the drivers, which run on the workers' hosts with their state in an object store. While they
+write, the host of a driver is lost, and that of Dagster. Another Dagster, on a host with an empty disk, watches the
+streams and stops them. All counts and rows are compared with those sent, as `make demo` does.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import clickhouse_connect
+import yaml
+from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import DatabaseError
+
+from glassflow_dagster.demo.check import Servers, count, different_flights, find_join_mistakes, find_mistakes, recount
+from glassflow_dagster.demo.pipelines import Topic, demos, join_demos
+from glassflow_dagster.demo.produce import create_topic, send
+from tests.cluster.dagster_host import LOCATION, DagsterHost, start_dagster, write_project
+from tests.cluster.hosts import Host, Network, missing, running_network
+from tests.cluster.servers import Servers as ClusterServers
+from tests.cluster.servers import running_servers
+from tests.cluster.spark import PROJECT, SparkCluster, running_spark
+from tests.waiting import wait_until
+
+_HOSTS = ("master", "worker1", "worker2", "worker3", "dagster1", "dagster2")
+# Four drivers with an executor each must fit on two workers.
+_WORKER_CORES = 6
+_SIZES = {
+    "spark.driver.memory": "512m", "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "1",
+    "spark.sql.shuffle.partitions": "2",
+}  # fmt: skip
+_PIPELINES = ("sms_status", "flights", "orders_with_users", "flights_with_weather")
+_JOB = f"{LOCATION}__health_check"
+_SEED = 7
+_LONG = 600.0  # seconds; all hosts share this machine's cores
+# Picture -> page of Dagster's, and width and height in pixels.
+_PICTURES = {
+    "another_host_lineage.png": (f"locations/{LOCATION}/asset-groups/flights_with_weather/lineage", (1900, 760)),
+    "another_host_stream.png": ("assets/flights/deduplicated_flights?view=events", (1700, 1100)),
+}
+_DRAWN_MS = 30_000
+_CHROMIUM = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-proxy-server")
+
+
+def main() -> int:
+    """Run it; return 0 when every count has the expected value."""
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.demo", description=__doc__)
+    parser.add_argument("--pictures", type=Path, help="folder for pictures of the second Dagster; needs Chromium")
+    arguments = parser.parse_args()
+    if reason := missing():
+        print(f"not possible here: {reason}", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory(prefix="demo-") as folder, _running(Path(folder)) as demo:
+        mistakes = demo.run(arguments.pictures)
+    for mistake in mistakes:
+        print(mistake, file=sys.stderr)
+    print("wrong" if mistakes else "All counts and rows are exact.")
+    return int(bool(mistakes))
+
+
+@contextmanager
+def _running(folder: Path) -> Iterator["ClusterDemo"]:
+    """Run the hosts with all servers while the block runs."""
+    with (
+        running_network(folder / "network", _HOSTS) as network,
+        running_servers(folder / "servers", network.address) as servers,
+        running_spark(folder / "spark", network, cores=_WORKER_CORES) as spark,
+    ):
+        write_project(folder / "project", _component(servers, spark))
+        yield ClusterDemo(folder, network, servers, spark)
+
+
+def _component(servers: ClusterServers, spark: SparkCluster) -> str:
+    """Return the text of `defs.yaml`."""
+    runner = {
+        "type": "spark-submit", "deploy_mode": "cluster", "master": spark.master, "python": sys.executable,
+        "state": servers.state_url, "spark_config": _SIZES,
+    }  # fmt: skip
+    attributes = {"name": LOCATION, "folder": str(PROJECT / "pipelines"), "runner": runner}
+    return yaml.safe_dump({"type": "glassflow_dagster.PipelineFolder", "attributes": attributes})
+
+
+@dataclass(frozen=True)
+class ClusterDemo:
+    """The hosts, and what they run."""
+
+    folder: Path
+    network: Network
+    servers: ClusterServers
+    spark: SparkCluster
+
+    def run(self, pictures: Path | None) -> list[str]:
+        """Run the pipelines, lose hosts, and return a line for each count or row that is wrong."""
+        for topic in _topics():
+            create_topic(self.servers.brokers, topic.name)
+        first = self._start_dagster("dagster1")
+        first.run(_JOB, {}, _LONG)
+        _say(f"Dagster on dagster1 has started {', '.join(_PIPELINES)} on {self._hosts_of_drivers()}")
+        with _client(self.servers) as client:
+            self._send_and_lose(client)
+        self.network["dagster1"].cut(off=True)
+        self.network["dagster1"].lose()
+        _say("dagster1 is lost, too")
+        second = self._start_dagster("dagster2")
+        with _client(self.servers) as client:
+            wait_until(lambda: self._read(client) == sum(topic.sent for topic in _topics()), "all is read", _LONG)
+        _say(f"all is read; the drivers are on {self._hosts_of_drivers()}")
+        second.run(_JOB, {}, _LONG)
+        mistakes = self._mistakes() + [
+            f"{check}: {found}" for check, found in sorted(second.checks().items()) if found != "SUCCEEDED"
+        ]
+        _say(f"Dagster on dagster2 has run {len(second.checks())} checks")
+        if pictures:
+            _take_pictures(second, pictures)
+        second.run(_JOB, {"ops": {f"{name}__stream": {"config": {"mode": "STOP"}} for name in _PIPELINES}}, _LONG)
+        wait_until(lambda: not self._drivers(), "all drivers have ended")
+        _say("Dagster on dagster2 has stopped them")
+        return mistakes
+
+    def _start_dagster(self, name: str) -> DagsterHost:
+        variables = {
+            **self.servers.store,
+            "PYTHONPATH": f"{self.folder / 'project'}:{PROJECT}",
+            "GLASSFLOW_KAFKA_BROKERS": self.servers.brokers,
+            "GLASSFLOW_CLICKHOUSE_URL": self.servers.clickhouse_url,
+        }
+        return start_dagster(self.network[name], self.folder / "project", variables, self.folder / f"{name}.log")
+
+    def _send_and_lose(self, client: Client) -> None:
+        """Send all events; lose the host of the flights' driver while that inserts them."""
+        for topic in _topics():
+            send(self.servers.brokers, topic.name, topic.events(), _SEED, lambda _: None)
+        wait_until(lambda: _number(client, "SELECT count() FROM analytics.flights"), "flights arrive", _LONG)
+        [[name]] = client.query(
+            "SELECT argMax(host, epoch) FROM analytics.glassflow_drivers WHERE pipeline_id = 'flights'"
+        ).result_rows
+        lost, read = self.network[name], self._read(client)
+        drivers = len(self._drivers(lost))
+        lost.cut(off=True)
+        lost.lose()
+        _say(f"{name} is lost, with {drivers} drivers; the ledger has {read:,} records")
+
+    def _read(self, client: Client) -> int:
+        """Return how many records all pipelines have read, as their ledgers say."""
+        return _number(client, "SELECT sum(read) FROM analytics.glassflow_ledger")
+
+    def _drivers(self, *hosts: Host) -> list[str]:
+        """Return the host's name of each driver's process, on these hosts or on all workers."""
+        module = "-m glassflow_dagster.driver.submitted"
+        return [
+            host.name
+            for host in hosts or self.spark.workers
+            for command in host.processes().values()
+            if command.rstrip().endswith(module)
+        ]
+
+    def _hosts_of_drivers(self) -> str:
+        return ", ".join(self._drivers())
+
+    def _mistakes(self) -> list[str]:
+        """Return a line for each count or row that differs from what was sent."""
+        servers = Servers(self.servers.brokers, f"http://127.0.0.1:{self.servers.clickhouse_port}")
+        mistakes = different_flights(servers)
+        for demo in demos():
+            mistakes += find_mistakes(demo, count(demo, servers))
+        for join in join_demos():
+            mistakes += find_join_mistakes(join, recount(join, servers))
+        return mistakes
+
+
+def _topics() -> list[Topic]:
+    """Return all topics of the demo."""
+    return [*(demo.topic for demo in demos()), *(topic for demo in join_demos() for topic in (demo.left, demo.right))]
+
+
+@contextmanager
+def _client(servers: ClusterServers) -> Iterator[Client]:
+    client = clickhouse_connect.get_client(host="127.0.0.1", port=servers.clickhouse_port)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _number(client: Client, query: str) -> int:
+    """Return the number that a query returns; 0 where its table does not exist yet."""
+    try:
+        return int(client.query(query).result_rows[0][0])
+    except DatabaseError as error:
+        if "UNKNOWN_TABLE" not in str(error):
+            raise
+        return 0
+
+
+def _take_pictures(dagster: DagsterHost, folder: Path) -> None:
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    assert chromium, "no Chromium on the PATH"
+    for name, (page, (width, height)) in _PICTURES.items():
+        with tempfile.TemporaryDirectory() as profile:
+            options = [
+                f"--user-data-dir={profile}",
+                f"--window-size={width},{height}",
+                f"--virtual-time-budget={_DRAWN_MS}",
+            ]
+            picture = f"--screenshot={folder.absolute() / name}"
+            subprocess.run(
+                [chromium, *_CHROMIUM, *options, picture, f"{dagster.url}/{page}"], check=True, capture_output=True
+            )
+        _say(name)
+
+
+def _say(text: str) -> None:
+    print(f"{time.strftime('%X')} {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
