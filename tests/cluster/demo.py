@@ -147,7 +147,7 @@ class ClusterDemo:
         drivers = len(self._drivers(lost))
         lost.cut(off=True)
         lost.lose()
-        _say(f"{name} is lost, with {drivers} drivers; the ledger has {read:,} records")
+        _say(f"{name} is lost, with {drivers} of the drivers; the ledger has {read:,} records")
 
     def _read(self, client: Client) -> int:
         """Return how many records all pipelines have read, as their ledgers say."""
