@@ -20,6 +20,7 @@ from glassflow_dagster.local.stack import down, status, up
 from glassflow_dagster.runtime.cache import exclusive
 from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage
 from glassflow_dagster.streaming.spark.session import start_session
+from tests.hdfs import HdfsServer, running_hdfs
 from tests.object_store import ObjectStoreServer, running_object_store
 
 FAULT_SEED = "GLASSFLOW_FAULT_SEED"
@@ -125,6 +126,13 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
     """Share one object store among the tests of a worker process; they keep apart by prefixes."""
     with running_object_store(tmp_path_factory.mktemp("object-store") / "data", free_port()) as store:
         yield store
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsServer]:
+    """Share one HDFS among the tests of a worker process; they keep apart by folders."""
+    with running_hdfs(tmp_path_factory.mktemp("hdfs")) as server:
+        yield server
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from glassflow_dagster.local.object_store import (
     BUCKET,
     SECRET_KEY,
     object_store_answers,
+    object_store_variables,
     prepare_object_store,
 )
 from tests.waiting import wait_until
@@ -32,6 +33,11 @@ class ObjectStoreServer:
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables by which it is found."""
+        return object_store_variables(self.port)
 
     def state(self, prefix: str | None = None) -> State:
         """Return a store of checkpoints of the test's own, with the credentials."""

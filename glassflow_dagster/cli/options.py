@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from glassflow_dagster.config.model.state import STATE, State, is_url
+from glassflow_dagster.config.model.state import STATE, STORES, State, is_url
 from glassflow_dagster.config.problems import DefinitionError
 from glassflow_dagster.driver.log import LOG_FORMAT, LogFormat
 from glassflow_dagster.errors import GlassflowError
@@ -39,7 +39,7 @@ class _StateType(click.ParamType):  # type: ignore[type-arg] # generic in the ne
         try:
             url = State(url=value).url
         except ValueError:
-            self.fail(f"{value!r} is no store for state; write s3a://BUCKET/PREFIX or file:///FOLDER", param, ctx)
+            self.fail(f"{value!r} is no store for state; write {STORES}", param, ctx)
         before = os.environ.get(STATE)
         os.environ[STATE] = url
         if ctx:

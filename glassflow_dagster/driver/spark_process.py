@@ -17,6 +17,7 @@ from glassflow_dagster.driver.log import DriverLog
 from glassflow_dagster.driver.options import Report, RunOptions, allowed_settings
 from glassflow_dagster.driver.pool.attach import attached_session, require_detached
 from glassflow_dagster.kafka.client import java_libraries, java_options
+from glassflow_dagster.streaming.spark.hdfs import use_hdfs
 from glassflow_dagster.streaming.spark.object_store import object_store_jars, use_object_store
 from glassflow_dagster.streaming.spark.session import (
     DRIVER_JAVA_OPTIONS,
@@ -54,6 +55,8 @@ class SparkStart:
             state = self.config.state
             if state and state.is_object_store:
                 use_object_store(spark, state, self.folder / SPARK_SCRATCH)
+            elif state and state.is_hdfs:
+                use_hdfs(spark)
             yield spark
 
     @contextmanager

@@ -85,8 +85,9 @@ def require_for_cluster(config: PipelineConfig, pool: str | None) -> None:
     """Raise `GlassflowError` for a pipeline that cannot have executors on other hosts. pool: of the command line."""
     if config.state is None:
         raise GlassflowError(
-            f"{config.pipeline_id}: other hosts cannot reach a local folder of state; name s3a://BUCKET/PREFIX, or "
-            "file:///FOLDER for a folder that all hosts share, by state in the definition, --state or GLASSFLOW_STATE"
+            f"{config.pipeline_id}: other hosts cannot reach a local folder of state; name s3a://BUCKET/PREFIX, "
+            "hdfs://HOST:PORT/FOLDER, or file:///FOLDER for a folder that all hosts share, by state in the definition, "
+            "--state or GLASSFLOW_STATE"
         )
     if pool or config.pool:
         raise GlassflowError(

@@ -19,7 +19,7 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.cache import cache_folder, exclusive, filled
 from glassflow_dagster.runtime.java import find_java
 
-Configuration = Literal["spark", "msk", "s3", "broker", "format"]
+Configuration = Literal["spark", "msk", "s3", "broker", "hdfs", "format"]
 
 # The file with the names of the jars, written last. Without it, or with a jar missing, the jars are downloaded again.
 _COMPLETE = "complete.txt"

@@ -18,12 +18,14 @@ from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
 from tests.conftest import one_of
 from tests.e2e.support import Pipeline, cli, invoke, kill, rows, start, state, stop
+from tests.hdfs import HdfsServer
 from tests.local.conftest import Server
 from tests.object_store import ObjectStoreServer, running_object_store
 from tests.processes import descendants
 from tests.waiting import wait_until
 
 EVENTS, COPIES = 8000, 1500
+KINDS = ["small batches", "jobs", "event clock"]
 EXACT = "SELECT count(), uniqExact(id) FROM {db}.events"
 
 
@@ -61,13 +63,8 @@ def with_copies() -> list[dict[str, object]]:
     return sent
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kind", one_of(["small batches", "jobs", "event clock"]))
-def test_a_host_that_is_lost_in_a_batch_leaves_all_to_the_next_one(
-    pipeline: Pipeline, object_store: ObjectStoreServer, kind: str
-) -> None:
-    """The driver is killed in a batch, twice, and its local folder is removed: the store alone has the state."""
-    pipeline.more["state"] = object_store.definition()
+def require_exact_after_lost_hosts(pipeline: Pipeline, kind: str) -> None:
+    """Kill the driver in a batch, twice, and remove its local folder: the store alone has the state."""
     pipeline.sink = {"max_batch_size": 100}
     if kind == "jobs":
         pipeline.more["spark"] = {INLINE_RECORDS_SETTING: "0"}
@@ -94,6 +91,22 @@ def test_a_host_that_is_lost_in_a_batch_leaves_all_to_the_next_one(
     assert (ledger["written"], ledger["duplicates"], ledger["dead_letters"]) == (EVENTS, COPIES, 0)
     found = invoke("verify", pipeline.name, "--pipelines", str(pipeline.file.parent))
     assert found.code == 0, found.out
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", one_of(KINDS))
+def test_a_host_that_is_lost_in_a_batch_leaves_all_to_the_next_one(
+    pipeline: Pipeline, object_store: ObjectStoreServer, kind: str
+) -> None:
+    pipeline.more["state"] = object_store.definition()
+    require_exact_after_lost_hosts(pipeline, kind)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", one_of(KINDS))
+def test_a_host_that_is_lost_leaves_all_in_hdfs(pipeline: Pipeline, hdfs: HdfsServer, kind: str) -> None:
+    pipeline.more["state"] = hdfs.definition()
+    require_exact_after_lost_hosts(pipeline, kind)
 
 
 @pytest.mark.long
@@ -188,12 +201,11 @@ def test_a_store_that_is_away_for_a_moment_is_waited_for(pipeline: Pipeline, tmp
 
 
 @pytest.mark.long
-def test_state_moves_to_a_bucket_and_back(pipeline: Pipeline, object_store: ObjectStoreServer) -> None:
+@pytest.mark.parametrize("store", ["object_store", "hdfs"])
+def test_state_moves_to_a_store_and_back(pipeline: Pipeline, request: pytest.FixtureRequest, store: str) -> None:
     """The keys move with it: duplicates of what was read before are found in each place."""
-    environment = {
-        **object_store_variables(object_store.port),
-        "GLASSFLOW_STATE": object_store.state().url,
-    }
+    server: ObjectStoreServer | HdfsServer = request.getfixturevalue(store)
+    environment = {**server.variables, "GLASSFLOW_STATE": server.state().url}
     pipeline.write().create_topic()
     pipeline.send([{"id": f"k{index}", "n": index} for index in range(100)])
     assert pipeline.catch_up()["written"] == 100
@@ -208,7 +220,7 @@ def test_state_moves_to_a_bucket_and_back(pipeline: Pipeline, object_store: Obje
         f"error: {url}/{pipeline.name}/checkpoint: is not empty; remove it, or name another place"
     )
 
-    # In the bucket: working files remain in the folder, whose checkpoint must not be needed.
+    # In the store: working files remain in the folder, whose checkpoint must not be needed.
     shutil.rmtree(pipeline.state / pipeline.name / "checkpoint")
     pipeline.send([{"id": f"k{index}", "n": index} for index in range(50, 150)])
     ran = pipeline.run("--until-caught-up", **environment)

@@ -13,21 +13,34 @@ from glassflow_dagster.config.model.fields import Part, Text
 
 # The environment variable of the local folder of state, or of the store of all checkpoints.
 STATE = "GLASSFLOW_STATE"
+# That of WebHDFS, where the definition does not name it.
+WEBHDFS = "GLASSFLOW_WEBHDFS"
 
 # Hadoop's name of S3 is s3a; s3 is what everybody else writes.
 _OBJECT_STORE = re.compile(r"^s3a?://(?P<bucket>[A-Za-z0-9][A-Za-z0-9.\-]{1,61}[A-Za-z0-9])(?:/(?P<prefix>.*))?$")
+_HDFS = re.compile(r"^hdfs://(?P<host>[A-Za-z0-9][A-Za-z0-9.\-]*)(?::\d{1,5})?(?P<path>/.*)?$")
+# Of the name node's web server, which answers WebHDFS, since Hadoop 3.
+_WEBHDFS_PORT = 9870
 _IS_URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]*:/")
 _DEFAULT_REGION = "us-east-1"
 
 
-class State(Part):
-    """The store of a pipeline's checkpoint: an S3 bucket, or a folder; and how the bucket is reached."""
+# What a URL of a store may be, for messages.
+STORES = "s3a://BUCKET/PREFIX, hdfs://HOST:PORT/FOLDER or file:///FOLDER"
 
-    url: Text = Field(description="s3a://BUCKET/PREFIX, or file:///FOLDER; the checkpoint is below it, in PIPELINE_ID")
+
+class State(Part):
+    """The store of a pipeline's checkpoint: an S3 bucket, HDFS, or a folder; and how the first two are reached."""
+
+    url: Text = Field(description=f"{STORES}; the checkpoint is below it, in PIPELINE_ID")
     endpoint: Text | None = Field(
         default=None,
-        pattern=r"^https?://[^/\s]+/?$",
-        description="URL of a store other than AWS; if omitted: AWS_ENDPOINT_URL_S3, else AWS_ENDPOINT_URL",
+        pattern=r"^https?://[^/\s;]+/?(;https?://[^/\s;]+/?)*$",
+        description=(
+            "s3a: URL of a store other than AWS; if omitted: AWS_ENDPOINT_URL_S3, else AWS_ENDPOINT_URL. "
+            "hdfs: URL of WebHDFS, several name nodes with ; between them; if omitted: "
+            f"{WEBHDFS}, else http://HOST:{_WEBHDFS_PORT}"
+        ),
     )
     region: Text | None = Field(
         default=None, description=f"if omitted: AWS_REGION, else AWS_DEFAULT_REGION, else {_DEFAULT_REGION}"
@@ -50,10 +63,12 @@ class State(Part):
         """Return the URL, without a slash at its end, S3's with the scheme s3a; raise ValueError for another one."""
         if _OBJECT_STORE.match(url):
             return f"s3a://{url.split('://', 1)[1].rstrip('/')}"
+        if _HDFS.match(url):
+            return url.rstrip("/")
         parts = urlsplit(url)
         if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
             return f"file://{parts.path.rstrip('/') or '/'}"
-        raise ValueError(f"{url!r} is no store for state; write s3a://BUCKET/PREFIX or file:///FOLDER")
+        raise ValueError(f"{url!r} is no store for state; write {STORES}")
 
     @model_validator(mode="after")
     def _require_both_keys(self) -> "State":
@@ -64,8 +79,13 @@ class State(Part):
 
     @property
     def is_object_store(self) -> bool:
-        """Whether the store is no folder."""
+        """Whether the store is an S3 bucket."""
         return self.bucket is not None
+
+    @property
+    def is_hdfs(self) -> bool:
+        """Whether the store is HDFS."""
+        return bool(_HDFS.match(self.url))
 
     @property
     def bucket(self) -> str | None:
@@ -81,13 +101,26 @@ class State(Part):
 
     @property
     def folder(self) -> Path | None:
-        """The folder; None for an object store."""
-        return None if self.is_object_store else Path(urlsplit(self.url).path)
+        """The folder; None for an S3 bucket and for HDFS."""
+        return None if self.is_object_store or self.is_hdfs else Path(urlsplit(self.url).path)
 
     def endpoint_in(self, environment: Mapping[str, str] = os.environ) -> str | None:
         """Return the URL of the store's server; None for AWS's own."""
         found = self.endpoint or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
         return found.rstrip("/") if found else None
+
+    def webhdfs_in(self, environment: Mapping[str, str] = os.environ) -> str:
+        """Return the URL of WebHDFS, or several with a semicolon between them; only for HDFS."""
+        match = _HDFS.match(self.url)
+        assert match
+        return self.endpoint or environment.get(WEBHDFS) or f"http://{match['host']}:{_WEBHDFS_PORT}"
+
+    @property
+    def hdfs_path(self) -> str:
+        """The folder in HDFS, without a slash at its end; only for HDFS."""
+        match = _HDFS.match(self.url)
+        assert match
+        return match["path"] or ""
 
     def region_in(self, environment: Mapping[str, str] = os.environ) -> str:
         """Return the region of the bucket."""

@@ -8,18 +8,22 @@ from glassflow_dagster.config.problems import Problem
 
 
 def state_problems(config: PipelineConfig) -> Iterator[Problem]:
-    """Yield a problem for what cannot be with a checkpoint in an object store, and for keys that apply to one only."""
+    """Yield a problem for what cannot be with a checkpoint that is in no folder, and for keys of other stores."""
     if config.state is None:
         return
     if not config.state.is_object_store:
+        own = {"url", "endpoint"} if config.state.is_hdfs else {"url"}
         for key in State.model_fields:
-            if key != "url" and getattr(config.state, key) is not None:
+            if key not in own and getattr(config.state, key) is not None:
                 yield Problem(f"state.{key}", "applies to s3a:// only; remove it")
+    elif ";" in (config.state.endpoint or ""):
+        yield Problem("state.endpoint", "s3a:// has one; name one")
+    if config.state.folder is not None:
         return
     if config.pool is not None:
-        yield Problem("pool", "state in an object store needs a JVM of its own; remove it")
+        yield Problem("pool", "state in a store that is no folder needs a JVM of its own; remove it")
     for index, source in enumerate(config.sources):
         if source.schema_registry is not None:
             # Its schemas, and the ids that it did not know, are in files beside the checkpoint.
-            text = "its schemas are kept in a folder, and the state is in an object store; keep the state in a folder"
+            text = "its schemas are kept in a folder, but the state is elsewhere; keep the state in a folder"
             yield Problem(f"sources[{index}].schema_registry", text)

@@ -16,7 +16,7 @@ from obstore import exceptions
 from obstore.store import S3Store
 
 from glassflow_dagster.config.model.state import State
-from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.streaming.checkpoint.storage import StorageError
 
 T = TypeVar("T")
 
@@ -38,10 +38,6 @@ _FIRST_RETRY_FOR = timedelta(seconds=10)
 _FIRST_RETRIES = 2
 _CONNECT_TIMEOUT = timedelta(seconds=5)
 _TIMEOUT = timedelta(seconds=30)
-
-
-class StorageError(GlassflowError):
-    """The store of a checkpoint cannot be used; the text says why, and what to do."""
 
 
 class ObjectStorage:

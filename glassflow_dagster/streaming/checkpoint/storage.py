@@ -3,13 +3,13 @@
 Spark reads and writes its own files by Hadoop's file systems; this is for the files that the product reads and writes
 itself. Each store must promise these, and the product uses no more:
 
-| | local folder | object store (object_storage.py) |
-|---|---|---|
-| `create` fails if the file exists, whoever else creates it | a hard link to a synced file | `If-None-Match: *` |
-| `replace`: a reader finds the old or the new content | rename of a synced file | one PUT |
-| durable when the call returns | fsync of file and folder | the store's answer to the PUT |
-| a file is found as soon as it is written | yes | yes: S3 reads and lists what was written |
-| rename of a folder | yes | no: nothing rests on it |
+| | local folder | object store (object_storage.py) | HDFS (hdfs_storage.py) |
+|---|---|---|---|
+| `create` fails if the file exists, by whomever | a hard link to a synced file | `If-None-Match: *` | rename |
+| `replace`: a reader finds the old or the new content | rename of a synced file | one PUT | rename with OVERWRITE |
+| durable when the call returns | fsync of file and folder | the store's answer to the PUT | the data nodes' memory |
+| a file is found as soon as it is written | yes | yes: S3 reads and lists what was written | yes |
+| rename of a folder | yes | no: nothing rests on it | yes |
 """
 
 import errno
@@ -18,20 +18,21 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from glassflow_dagster.config.model.state import State
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.durable import sync
-
-if TYPE_CHECKING:
-    from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage
 
 # What file systems without hard links answer.
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 # The folder of a pipeline's checkpoint, within the pipeline's.
 _CHECKPOINT = "checkpoint"
+
+
+class StorageError(GlassflowError):
+    """The store of a checkpoint cannot be used; the text says why, and what to do."""
 
 
 class Storage(Protocol):
@@ -92,7 +93,7 @@ def open_storage(state: State | None, folder: Path, pipeline_id: str) -> Storage
         return LocalStorage(folder / _CHECKPOINT)
     if state.folder is not None:
         return LocalStorage(state.folder / pipeline_id / _CHECKPOINT, is_shared=True)
-    return _object_storage(state, f"{pipeline_id}/{_CHECKPOINT}")
+    return _remote_storage(state, f"{pipeline_id}/{_CHECKPOINT}")
 
 
 def stored_pipelines(state: State | None, folder: Path) -> tuple[str, ...]:
@@ -104,20 +105,25 @@ def stored_pipelines(state: State | None, folder: Path) -> tuple[str, ...]:
     if root is not None:
         return tuple(sorted(entry.parent.name for entry in root.glob(f"*/{_CHECKPOINT}")))
     assert state is not None
-    storage = _object_storage(state, "")
+    storage = _remote_storage(state, "")
     storage.require_usable()
     return tuple(sorted(name for name in storage.names("") if storage.names(f"{name}/{_CHECKPOINT}")))
 
 
-def _object_storage(state: State, path: str) -> "ObjectStorage":
-    """Return the storage at a path of a store; raise `GlassflowError` where the library is missing."""
+def _remote_storage(state: State, path: str) -> Storage:
+    """Return the storage at a path of a store that is no folder; raise `GlassflowError` without its library."""
+    # Libraries that pipelines with a local checkpoint do not need.
+    extra = "hdfs" if state.is_hdfs else "s3"
     try:
-        # A library that pipelines with a local checkpoint do not need.
+        if state.is_hdfs:
+            from glassflow_dagster.streaming.checkpoint.hdfs_storage import HdfsStorage  # noqa: PLC0415
+
+            return HdfsStorage(state, path)
         from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise GlassflowError(
-            f"{state.url}: state in an object store needs the library {error.name}; run: pip install "
-            "'glassflow-dagster[s3]'"
+            f"{state.url}: state in this store needs the library {error.name}; run: pip install "
+            f"'glassflow-dagster[{extra}]'"
         ) from None
     return ObjectStorage(state, path)
 

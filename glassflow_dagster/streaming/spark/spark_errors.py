@@ -55,6 +55,14 @@ _KNOWN_ERRORS = (
         ),
     ),
     (
+        # Of Hadoop's client, for a name node or data nodes that are away, and for access that they refuse.
+        re.compile(r"Call From .+ failed on|org\.apache\.hadoop\.(?:ipc|hdfs)\.|AccessControlException: Permission"),
+        (
+            "HDFS, which has the checkpoint, refuses access or does not answer; check its nodes, the user's rights and "
+            "the network, then start the pipeline again, which continues where it stopped"
+        ),
+    ),
+    (
         _DATA_LOSS,
         (
             "Kafka no longer has offsets that were not read yet, or the topic was recreated: records are lost. Check "

@@ -36,7 +36,24 @@ def test_a_folder_may_be_a_url_too(tmp_path: Path) -> None:
     assert open_storage(None, Path("local/p"), "p").folder == Path("local/p/checkpoint")
 
 
-@pytest.mark.parametrize("url", ["gs://bucket/p", "hdfs://host/p", "s3a://", "s3a:///p", "file://host/p", "state", ""])
+@pytest.mark.parametrize(
+    ("url", "path", "webhdfs"),
+    [
+        ("hdfs://name:8020/a/b/", "/a/b", "http://name:9870"),
+        ("hdfs://10.0.0.1", "", "http://10.0.0.1:9870"),
+    ],
+)
+def test_hdfs_has_a_folder_and_a_web_server(url: str, path: str, webhdfs: str) -> None:
+    state = State(url=url)
+    assert (state.hdfs_path, state.webhdfs_in({}), state.folder, state.is_object_store) == (path, webhdfs, None, False)
+    environment = {"GLASSFLOW_WEBHDFS": "http://c:1"}
+    assert state.webhdfs_in(environment) == "http://c:1"
+    assert State(url=url, endpoint="http://a:1;http://b:1").webhdfs_in(environment) == "http://a:1;http://b:1"
+    storage = open_storage(state, Path("local/p"), "p")
+    assert (storage.location, storage.folder) == (f"{url.rstrip('/')}/p/checkpoint", None)
+
+
+@pytest.mark.parametrize("url", ["gs://bucket/p", "hdfs:///p", "s3a://", "s3a:///p", "file://host/p", "state", ""])
 def test_another_url_is_refused(url: str) -> None:
     with pytest.raises(ValidationError):
         State(url=url)
@@ -80,6 +97,9 @@ def test_working_files_stay_in_a_folder() -> None:
         ({"url": "s3a://bucket/p", "access_key_id": "k"}, "state: access_key_id and secret_access_key belong together"),
         ({"url": "s3a://bucket/p", "endpoint": "host:9000"}, "state.endpoint: is no URL of a server; write http://"),
         ({"url": "gs://bucket/p"}, "state.url: 'gs://bucket/p' is no store for state"),
+        ({"url": "hdfs://h/p", "region": "eu-west-1"}, "state.region: applies to s3a:// only; remove it"),
+        ({"url": "s3a://bucket/p", "endpoint": "http://a:1;http://b:1"}, "state.endpoint: s3a:// has one; name one"),
+        ({"url": "file:///p", "endpoint": "http://a:1"}, "state.endpoint: applies to s3a:// only; remove it"),
         ({"url": "file:///p", "region": "eu-west-1"}, "state.region: applies to s3a:// only; remove it"),
     ],
 )
@@ -90,7 +110,7 @@ def test_a_mistake_is_named(tmp_path: Path, state: dict[str, str], text: str) ->
 
 
 def test_what_needs_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DefinitionError, match="pool: state in an object store needs a JVM of its own; remove it"):
+    with pytest.raises(DefinitionError, match="pool: state in a store that is no folder needs a JVM of"):
         load_pipeline(write(tmp_path, {**definition(), "state": "s3a://bucket/p", "pool": "small"}), {})
 
 

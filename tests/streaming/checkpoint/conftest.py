@@ -5,12 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from glassflow_dagster.streaming.checkpoint.hdfs_storage import HdfsStorage
 from glassflow_dagster.streaming.checkpoint.storage import LocalStorage, Storage
+from tests.hdfs import HdfsServer
 
 
-@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.servers)])
+@pytest.fixture(params=["folder", *(pytest.param(store, marks=pytest.mark.servers) for store in ("bucket", "hdfs"))])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "folder":
         return LocalStorage(tmp_path / "checkpoint")
+    if request.param == "hdfs":
+        server: HdfsServer = request.getfixturevalue("hdfs")
+        return HdfsStorage(server.state(), "p/checkpoint")
     make: Callable[[], Storage] = request.getfixturevalue("object_storage")
     return make()
