@@ -71,7 +71,7 @@ class HdfsStorage:
 
     def require_usable(self) -> None:
         """Raise `StorageError` where WebHDFS does not answer, or refuses access to the folder."""
-        self._ask("", lambda path: self._client.status(path, strict=False), _FIRST_RETRY_SECONDS)
+        self._ask("", self._exists, _FIRST_RETRY_SECONDS)
 
     def require_atomic_creation(self) -> None:
         """See `Storage`; HDFS promises it."""
@@ -136,7 +136,15 @@ class HdfsStorage:
         self._ask(folder, lambda path: self._client.delete(path, recursive=True))
 
     def _exists(self, path: str) -> bool:
-        return self._client.status(path, strict=False) is not None
+        """Return whether there is a file or a folder; raise the library's errors."""
+        try:
+            # Without `strict` it would return None for every error.
+            self._client.status(path, strict=True)
+        except HdfsError as error:
+            if error.exception != _NOT_FOUND:
+                raise
+            return False
+        return True
 
     def _entries(self, folder: str) -> list[tuple[str, bool]]:
         """Return the names in a folder, and whether each is a folder; none where there is no such folder."""

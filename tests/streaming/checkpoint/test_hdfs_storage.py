@@ -34,6 +34,26 @@ def losing(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return to_lose
 
 
+def test_an_error_is_not_taken_for_a_file_that_does_not_exist(
+    hdfs: HdfsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = HdfsStorage(hdfs.state(), "p")
+    storage.create("a", b"1")
+    request = requests.Session.request
+
+    def fail(self: requests.Session, *arguments: Any, **options: Any) -> requests.Response:
+        answer = request(self, *arguments, **options)
+        if (options.get("params") or {}).get("op") == "GETFILESTATUS":
+            answer.status_code = 500
+            answer._content = b'{"RemoteException": {"exception": "IOException", "message": "the disk is broken"}}'
+        return answer
+
+    monkeypatch.setattr(requests.Session, "request", fail)
+    for ask in (storage.require_usable, lambda: storage.exists("a"), lambda: storage.create("b", b"1")):
+        with pytest.raises(StorageError, match="answered IOException: the disk is broken"):
+            ask()
+
+
 @pytest.mark.parametrize("operation", ["CREATE", "RENAME"])
 def test_a_file_whose_answer_was_lost_is_its_own(hdfs: HdfsServer, losing: list[str], operation: str) -> None:
     storage = HdfsStorage(hdfs.state(), "p")
