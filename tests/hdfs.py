@@ -59,6 +59,8 @@ def running_hdfs(folder: Path) -> Iterator[HdfsServer]:
         "dfs.datanode.hostname": _HOST,
         **{f"dfs.datanode.{name}": f"{_HOST}:{free_port()}" for name in ("address", "http.address", "ipc.address")},
         "dfs.replication": "1",
+        # Else a data node with more connections than the average, its own, is passed over.
+        "dfs.namenode.redundancy.considerLoad": "false",
         "hadoop.tmp.dir": str(folder / "scratch"),
     }
     for name in ("core-site.xml", "hdfs-site.xml"):

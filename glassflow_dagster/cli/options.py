@@ -57,7 +57,7 @@ def _restore(variable: str, value: str | None) -> None:
 
 state_option = click.option(
     "--state", type=_StateType(), default=DEFAULT_STATE, show_default=True, envvar=STATE,
-    help="Folder of checkpoints, heartbeats and logs; or the checkpoints' store, s3a://BUCKET/PREFIX.",
+    help="Folder of checkpoints, heartbeats and logs; or the checkpoints' store, such as s3a://BUCKET/PREFIX.",
 )  # fmt: skip
 data_option = click.option(
     "--data", type=click.Path(path_type=Path, file_okay=False), default=DEFAULT_DATA, show_default=True,

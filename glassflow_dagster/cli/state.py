@@ -9,7 +9,7 @@ import click
 
 from glassflow_dagster.cli.options import exit_on_error, pipelines_option, report, state_option
 from glassflow_dagster.config.folder import find_definition
-from glassflow_dagster.config.model.state import State, is_url
+from glassflow_dagster.config.model.state import STORES, State, is_url
 from glassflow_dagster.driver.process import state_folder
 from glassflow_dagster.errors import GlassflowError
 
@@ -101,7 +101,7 @@ def _store(place: str) -> State | None:
     try:
         return State(url=place)
     except ValueError:
-        raise GlassflowError(f"{place}: is no store for state; write s3a://BUCKET/PREFIX or file:///FOLDER") from None
+        raise GlassflowError(f"{place}: is no store for state; write {STORES}") from None
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class Runner(dg.Resolvable, dg.Model):
         str | None,
         text(
             "folder of checkpoints, heartbeats and logs, relative to this file, or the checkpoints' store, "
-            "s3a://BUCKET/PREFIX; if omitted: GLASSFLOW_STATE, else .glassflow/state in the working folder"
+            "such as s3a://BUCKET/PREFIX; if omitted: GLASSFLOW_STATE, else .glassflow/state in the working folder"
         ),
     ] = None
     create_table: Annotated[

@@ -155,7 +155,7 @@ def _set_aside(run: RunContext, checkpoint: Checkpoint) -> None:
     if checkpoint.storage.folder is None:
         if checkpoint.storage.names(""):
             raise CheckpointError(
-                f"{checkpoint.location}: has a checkpoint already, which an object store cannot rename; remove "
+                f"{checkpoint.location}: has a checkpoint already, which is set aside in a folder only; remove "
                 "what is below it, or name another URL, then use --start-over"
             )
         return

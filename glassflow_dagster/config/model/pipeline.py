@@ -69,7 +69,7 @@ class PipelineConfig(Part):
     # Excluded from dumps and fingerprints when nothing is set.
     state: State | None = Field(
         default=None, exclude_if=lambda state: state is None, json_schema_extra=accept_url,
-        description="the store of the checkpoint: s3a://BUCKET/PREFIX, or a mapping; without it, the local folder",
+        description="the store of the checkpoint: its URL, or a mapping; without it, the local folder",
     )  # fmt: skip
     # Excluded from dumps and fingerprints when it is the default.
     schema_evolution: SchemaEvolution = Field(

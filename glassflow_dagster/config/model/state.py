@@ -63,8 +63,8 @@ class State(Part):
         """Return the URL, without a slash at its end, S3's with the scheme s3a; raise ValueError for another one."""
         if _OBJECT_STORE.match(url):
             return f"s3a://{url.split('://', 1)[1].rstrip('/')}"
-        if _HDFS.match(url):
-            return url.rstrip("/")
+        if found := _HDFS.match(url):
+            return url[: len(url) - len(found["path"] or "")] + re.sub("//+", "/", found["path"] or "").rstrip("/")
         parts = urlsplit(url)
         if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
             return f"file://{parts.path.rstrip('/') or '/'}"

@@ -4,8 +4,9 @@ fsspec's client creates a file empty and then appends to it; pyarrow's needs Had
 has. `storage.py` imports this module only where it is needed.
 """
 
-import getpass
 import os
+import pwd
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -23,8 +24,19 @@ T = TypeVar("T")
 _USER = "HADOOP_USER_NAME"
 _NOT_FOUND = "FileNotFoundException"
 _REFUSED = frozenset({"AccessControlException", "SecurityException"})
-# What a name node answers that starts, or hands over to another one; and what becomes of its connections.
-_PASSING = frozenset({"StandbyException", "RetriableException", "SafeModeException"})
+# What does not pass by itself. All else may: a name node that starts or hands over, data nodes that are away.
+_LASTING = _REFUSED | {
+    "IllegalArgumentException", "HadoopIllegalArgumentException", "UnsupportedOperationException",
+    "InvalidPathException", "ParentNotDirectoryException", "FileAlreadyExistsException",
+    "NSQuotaExceededException", "DSQuotaExceededException",
+}  # fmt: skip
+# The library's text for the HTTP status 401, whose errors have no name.
+_NO_LOGIN = "Authentication failure"
+# A file that is being written, or was when its writer died.
+_TEMPORARY = re.compile(r"^\..+\.[0-9a-f-]{36}\.new$")
+# Why a write failed whose own file is not there any more.
+_GONE = "the file that was written for it is gone; let nothing else remove files there, then start the pipeline again"
+_CHUNK = 1 << 20  # bytes
 # A store that does not answer is asked again for so long, as one of S3 is.
 _RETRY_SECONDS = 60.0
 _FIRST_RETRY_SECONDS = 10.0  # at a start: a wrong address should show soon
@@ -36,7 +48,8 @@ class HdfsStorage:
     """A `Storage` (storage.py) in a folder of HDFS.
 
     A file is written beside its place and renamed, which is one step of the name node's: without `OVERWRITE` it fails
-    if the place is taken.
+    if the place is taken. HDFS numbers its files, and a renamed one keeps its number: so a writer whose answer was lost
+    recognizes its own file.
     """
 
     def __init__(self, state: State, path: str) -> None:
@@ -47,8 +60,7 @@ class HdfsStorage:
         session = requests.Session()
         # The servers are of the user's own network.
         session.trust_env = False
-        user = os.environ.get(_USER) or getpass.getuser()
-        self._client = InsecureClient(self._server, user=user, timeout=_TIMEOUTS, session=session)
+        self._client = InsecureClient(self._server, user=_user(), timeout=_TIMEOUTS, session=session)
 
     @property
     def location(self) -> str:
@@ -80,8 +92,9 @@ class HdfsStorage:
         """See `Storage`."""
 
         def read(path: str) -> bytes:
-            with self._client.read(path) as stream:
-                return bytes(stream.read())
+            # In chunks the library translates the errors of a connection that breaks meanwhile.
+            with self._client.read(path, chunk_size=_CHUNK) as chunks:
+                return b"".join(chunks)
 
         return self._ask(name, read)
 
@@ -103,14 +116,14 @@ class HdfsStorage:
                 yield path
 
     def create(self, name: str, content: bytes) -> None:
-        """See `Storage`. If the answer to the rename is lost, the temporary file is gone where it was renamed."""
-        temporary = self._write_beside(name, content)
+        """See `Storage`."""
+        temporary, number = self._write_beside(name, content)
 
         def rename(path: str) -> bool:
-            if not self._exists(temporary):
-                return True
-            answer = self._client._rename(temporary, destination=path)  # noqa: SLF001 - `rename` takes a folder as the place in which to put it
-            return bool(answer.json()["boolean"])
+            # The library's own `rename` takes a folder for the place in which to put the file.
+            answer = self._client._rename(temporary, destination=path)  # noqa: SLF001
+            # Also where an earlier try has renamed it, and its answer was lost.
+            return bool(answer.json()["boolean"]) or self._is_own(name, number)
 
         if not self._ask(name, rename):
             self._ask(name, lambda _: self._client.delete(temporary))
@@ -118,12 +131,17 @@ class HdfsStorage:
 
     def replace(self, name: str, content: bytes) -> None:
         """See `Storage`."""
-        temporary = self._write_beside(name, content)
+        temporary, number = self._write_beside(name, content)
 
         def rename(path: str) -> None:
-            if self._exists(temporary):
+            try:
                 # The library's own `rename` cannot overwrite.
                 self._client._rename(temporary, destination=path, renameoptions="OVERWRITE")  # noqa: SLF001
+            except HdfsError as error:
+                if error.exception != _NOT_FOUND:
+                    raise
+                if not self._is_own(name, number):
+                    raise StorageError(f"{self.path(name)}: {_GONE}") from None
 
         self._ask(name, rename)
 
@@ -136,15 +154,24 @@ class HdfsStorage:
         self._ask(folder, lambda path: self._client.delete(path, recursive=True))
 
     def _exists(self, path: str) -> bool:
-        """Return whether there is a file or a folder; raise the library's errors."""
+        return self._number(path) is not None
+
+    def _number(self, path: str) -> int | None:
+        """Return the number of a file or a folder; None where there is none. Raises the library's errors."""
         try:
             # Without `strict` it would return None for every error.
-            self._client.status(path, strict=True)
+            return int(self._client.status(path, strict=True)["fileId"])
         except HdfsError as error:
             if error.exception != _NOT_FOUND:
                 raise
-            return False
-        return True
+            return None
+
+    def _is_own(self, name: str, number: int) -> bool:
+        """Return whether the file with a name has this number; raise `StorageError` where there is none."""
+        found = self._number(f"{self._root}/{name}")
+        if found is None:
+            raise StorageError(f"{self.path(name)}: {_GONE}")
+        return found == number
 
     def _entries(self, folder: str) -> list[tuple[str, bool]]:
         """Return the names in a folder, and whether each is a folder; none where there is no such folder."""
@@ -152,13 +179,25 @@ class HdfsStorage:
             found = self._ask(folder, lambda path: self._client.list(path, status=True))
         except FileNotFoundError:
             return []
-        return [(name, status["type"] == "DIRECTORY") for name, status in found]
+        return [(name, status["type"] == "DIRECTORY") for name, status in found if not _TEMPORARY.match(name)]
 
-    def _write_beside(self, name: str, content: bytes) -> str:
-        """Write a temporary file beside the place of a file, whose folder is made; return its path."""
-        temporary = f"{self._root}/{name}.{uuid.uuid4()}.new"
-        self._ask(name, lambda _: self._client.write(temporary, content, overwrite=True))
-        return temporary
+    def _write_beside(self, name: str, content: bytes) -> tuple[str, int]:
+        """Write a temporary file beside the place of a file, whose folder is made; return its path and its number."""
+        folder, _, last = f"{self._root}/{name}".rpartition("/")
+
+        def write(_: str) -> tuple[str, int]:
+            # Of this try alone: an earlier one, whose answer was lost, may still be under way.
+            temporary = f"{folder}/.{last}.{uuid.uuid4()}.new"
+            self._client.write(temporary, content)
+            status = self._client.status(temporary)
+            if status["length"] != len(content):
+                raise HdfsError(f"{temporary} has {status['length']} of {len(content)} bytes")
+            return temporary, int(status["fileId"])
+
+        try:
+            return self._ask(name, write)
+        except FileNotFoundError:
+            raise StorageError(f"{self.path(name)}: {_GONE}") from None
 
     def _ask(self, name: str, request: Callable[[str], T], seconds: float = _RETRY_SECONDS) -> T:
         """Return what a request for a file returns; raise the errors of `Storage`, and `StorageError`.
@@ -173,9 +212,10 @@ class HdfsStorage:
             except HdfsError as error:
                 if error.exception == _NOT_FOUND:
                     raise FileNotFoundError(self.path(name)) from None
-                if error.exception not in _PASSING or time.monotonic() > deadline:
+                if _is_lasting(error) or time.monotonic() > deadline:
                     raise StorageError(self._explain(name, error)) from None
-            except (requests.RequestException, ConnectionError) as error:
+            # KeyError: the library's, for an answer that is no WebHDFS server's.
+            except (requests.RequestException, ConnectionError, KeyError) as error:
                 if time.monotonic() > deadline:
                     raise StorageError(
                         f"{self.path(name)}: WebHDFS at {self._server} does not answer ({type(error).__name__}); check "
@@ -187,9 +227,26 @@ class HdfsStorage:
     def _explain(self, name: str, error: HdfsError) -> str:
         """Return in one line why a request failed, and what to do."""
         reason = str(error.message).strip().partition("\n")[0]
+        if reason.startswith(_NO_LOGIN):
+            return f"{self.path(name)}: WebHDFS at {self._server} asks for a login; Kerberos is not supported"
         if error.exception in _REFUSED:
             return (
                 f"{self.path(name)}: HDFS refuses access ({reason}); let the user ({_USER}, else the process's own) "
                 "write to the folder of the state"
             )
-        return f"{self.path(name)}: WebHDFS at {self._server} answered {error.exception}: {reason}"
+        return f"{self.path(name)}: WebHDFS at {self._server} answered {error.exception or 'an error'}: {reason}"
+
+
+def _is_lasting(error: HdfsError) -> bool:
+    """Return whether an error stays as it is, however often the request is repeated."""
+    return error.exception in _LASTING or str(error.message).startswith(_NO_LOGIN)
+
+
+def _user() -> str:
+    """Return the user as Hadoop's client in the JVM determines it, without Kerberos; raises `StorageError`."""
+    if user := os.environ.get(_USER):
+        return user
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        raise StorageError(f"the user {os.geteuid()} of this process has no name for HDFS; set {_USER}") from None

@@ -56,7 +56,10 @@ _KNOWN_ERRORS = (
     ),
     (
         # Of Hadoop's client, for a name node or data nodes that are away, and for access that they refuse.
-        re.compile(r"Call From .+ failed on|org\.apache\.hadoop\.(?:ipc|hdfs)\.|AccessControlException: Permission"),
+        re.compile(
+            r"Call From .+ failed on|AccessControlException: Permission|SafeModeException|StandbyException|"
+            r"BlockMissingException|could only be written to 0 of|All datanodes .+ are bad"
+        ),
         (
             "HDFS, which has the checkpoint, refuses access or does not answer; check its nodes, the user's rights and "
             "the network, then start the pipeline again, which continues where it stopped"

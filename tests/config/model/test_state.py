@@ -39,7 +39,7 @@ def test_a_folder_may_be_a_url_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "path", "webhdfs"),
     [
-        ("hdfs://name:8020/a/b/", "/a/b", "http://name:9870"),
+        ("hdfs://name:8020//a/b/", "/a/b", "http://name:9870"),
         ("hdfs://10.0.0.1", "", "http://10.0.0.1:9870"),
     ],
 )
@@ -50,7 +50,8 @@ def test_hdfs_has_a_folder_and_a_web_server(url: str, path: str, webhdfs: str) -
     assert state.webhdfs_in(environment) == "http://c:1"
     assert State(url=url, endpoint="http://a:1;http://b:1").webhdfs_in(environment) == "http://a:1;http://b:1"
     storage = open_storage(state, Path("local/p"), "p")
-    assert (storage.location, storage.folder) == (f"{url.rstrip('/')}/p/checkpoint", None)
+    assert (storage.location, storage.folder) == (f"{state.url}/p/checkpoint", None)
+    assert state.url == url.replace("//a", "/a").rstrip("/")
 
 
 @pytest.mark.parametrize("url", ["gs://bucket/p", "hdfs:///p", "s3a://", "s3a:///p", "file://host/p", "state", ""])

@@ -1,10 +1,14 @@
 """What is particular to a checkpoint in HDFS: lost answers, and errors that say what to do."""
 
 import re
+import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import requests
+from urllib3.exceptions import ProtocolError
+from urllib3.response import HTTPResponse
 
 from glassflow_dagster.config.model.state import State
 from glassflow_dagster.local.ports import free_port
@@ -45,13 +49,33 @@ def test_an_error_is_not_taken_for_a_file_that_does_not_exist(
         answer = request(self, *arguments, **options)
         if (options.get("params") or {}).get("op") == "GETFILESTATUS":
             answer.status_code = 500
-            answer._content = b'{"RemoteException": {"exception": "IOException", "message": "the disk is broken"}}'
+            answer._content = b'{"RemoteException": {"exception": "UnsupportedOperationException", "message": "no"}}'
         return answer
 
     monkeypatch.setattr(requests.Session, "request", fail)
     for ask in (storage.require_usable, lambda: storage.exists("a"), lambda: storage.create("b", b"1")):
-        with pytest.raises(StorageError, match="answered IOException: the disk is broken"):
+        with pytest.raises(StorageError, match="answered UnsupportedOperationException: no"):
             ask()
+
+
+@pytest.mark.parametrize("exception", ["IOException", "SafeModeException", "StandbyException"])
+def test_an_error_that_passes_is_waited_for(hdfs: HdfsServer, monkeypatch: pytest.MonkeyPatch, exception: str) -> None:
+    """Such as that of a name node which has no data node to give at the moment."""
+    storage = HdfsStorage(hdfs.state(), "p")
+    request, failed = requests.Session.request, []
+
+    def fail(self: requests.Session, *arguments: Any, **options: Any) -> requests.Response:
+        if failed:
+            return request(self, *arguments, **options)
+        failed.append(options["params"]["op"])
+        answer = requests.Response()
+        answer.status_code = 403
+        answer._content = b'{"RemoteException": {"exception": "%s", "message": "later"}}' % exception.encode()
+        return answer
+
+    monkeypatch.setattr(requests.Session, "request", fail)
+    storage.create("a", b"1")
+    assert (failed, storage.read("a")) == (["CREATE"], b"1")
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "RENAME"])
@@ -68,6 +92,74 @@ def test_a_file_whose_answer_was_lost_is_its_own(hdfs: HdfsServer, losing: list[
     storage.replace("identity.json", b"3")
     assert storage.read("identity.json") == b"3"
     assert list(storage.walk()) == ["identity.json"]
+
+
+def test_a_file_whose_rename_was_late_is_its_own(hdfs: HdfsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rename of the first try is executed after the second one has been sent: that one finds nothing to rename."""
+    storage = HdfsStorage(hdfs.state(), "p")
+    request = requests.Session.request
+
+    def twice(self: requests.Session, *arguments: Any, **options: Any) -> requests.Response:
+        if (options.get("params") or {}).get("op") == "RENAME":
+            request(self, *arguments, **options)
+        return request(self, *arguments, **options)
+
+    monkeypatch.setattr(requests.Session, "request", twice)
+    storage.create("a", b"1")
+    storage.replace("a", b"2")
+    with pytest.raises(FileExistsError):
+        storage.create("a", b"3")
+    assert storage.read("a") == b"2"
+
+
+@pytest.mark.parametrize("operation", ["create", "replace"])
+def test_a_file_that_was_removed_before_its_rename_is_not_taken_for_written(
+    hdfs: HdfsServer, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    storage = HdfsStorage(hdfs.state(), "p")
+    request = requests.Session.request
+
+    def remove(self: requests.Session, *arguments: Any, **options: Any) -> requests.Response:
+        if (options.get("params") or {}).get("op") == "RENAME":
+            [left] = [name for name in storage._client.list(storage._root) if name.endswith(".new")]
+            monkeypatch.setattr(requests.Session, "request", request)
+            storage._client.delete(f"{storage._root}/{left}")
+        return request(self, *arguments, **options)
+
+    monkeypatch.setattr(requests.Session, "request", remove)
+    with pytest.raises(StorageError, match="p/a: the file that was written for it is gone"):
+        getattr(storage, operation)("a", b"1")
+    assert not storage.exists("a")
+
+
+def test_what_a_dead_writer_has_left_is_no_file(hdfs: HdfsServer) -> None:
+    storage = HdfsStorage(hdfs.state(), "p")
+    storage.create("state/0/a", b"1")
+    storage._client.write(f"{storage._root}/state/0/.b.{uuid.uuid4()}.new", b"2")
+    assert (list(storage.walk()), storage.names("state/0")) == (["state/0/a"], ["a"])
+
+
+def test_a_file_whose_reading_breaks_off_is_read_again(hdfs: HdfsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = HdfsStorage(hdfs.state(), "p")
+    storage.create("a", b"1" * 1000)
+    stream, broken = HTTPResponse.stream, []
+
+    def fail(self: HTTPResponse, *arguments: Any, **options: Any) -> Iterator[bytes]:
+        if not broken:
+            broken.append(self)
+            raise ProtocolError("the data node is lost")
+        yield from stream(self, *arguments, **options)
+
+    monkeypatch.setattr(HTTPResponse, "stream", fail)
+    assert storage.read("a") == b"1" * 1000
+    assert broken
+
+
+def test_a_user_without_a_name_is_told_to_set_one(hdfs: HdfsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HADOOP_USER_NAME", raising=False)
+    monkeypatch.setattr("os.geteuid", lambda: 4_000_000_000)
+    with pytest.raises(StorageError, match="user 4000000000 of this process has no name for HDFS; set HADOOP_U"):
+        HdfsStorage(hdfs.state(), "p")
 
 
 def test_the_pipelines_of_a_folder_are_found(hdfs: HdfsServer, tmp_path: Any) -> None:
