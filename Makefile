@@ -99,7 +99,7 @@ docs: setup ## generates docs/reference/ from the code, and builds all pages int
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 screenshots: setup ## takes the pages' screenshots again from the running product; needs Chromium on the PATH
-	$(BIN)/python .ci/screenshots.py
+	PYTHONPATH=. $(BIN)/python .ci/screenshots.py
 	SCREENSHOTS=docs/assets $(BIN)/python -m pytest tests/ui/test_browser.py
 
 lint: setup

@@ -5,7 +5,6 @@ Another Dagster project is made in a temporary folder. With names of files as ar
 """
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,9 +14,10 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from example_project import example_project
+
+from tests.pictures import find_chromium, take_picture
 
 PROJECT = Path(__file__).parents[1]
 ASSETS = PROJECT / "docs" / "assets"
@@ -32,16 +32,11 @@ PAGES = {
 _GROUPS = ",".join(f"global@global:{group}" for group in ("orders", "payments", "default"))
 PROJECT_PAGES = {"dagster_project.png": (f"asset-groups?expanded={_GROUPS}", (1900, 940))}
 _UP_SECONDS = 180.0
-# Dagster loads its graph in many requests and draws it after the last response.
-_DRAWN_MS = 30_000
-# Chromium refuses to run sandboxed as root, and sends telemetry unless told not to.
-_CHROMIUM = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
 
 
 def main() -> int:
     """Write the screenshots to docs/assets; return the exit code."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
+    if find_chromium() is None:
         print("no Chromium on the PATH: install it, for instance by `apt-get install chromium`", file=sys.stderr)
         return 1
     wanted = set(sys.argv[1:]) or {*PAGES, *PROJECT_PAGES}
@@ -52,12 +47,12 @@ def main() -> int:
         _run("-m", "glassflow_dagster.demo")
         with _dagster():
             _run("-m", "dagster", "asset", "materialize", "--select", "*", "-m", "glassflow_dagster.definitions")
-            _take_all(chromium, PAGES, wanted)
+            _take_all(PAGES, wanted)
     if wanted & {*PROJECT_PAGES}:
         with example_project(KAFKA_PORT, CLICKHOUSE_PORT) as project, project.served(PORT) as dev:
             _wait_until_up(dev)
             project.materialize()
-            _take_all(chromium, PROJECT_PAGES, wanted)
+            _take_all(PROJECT_PAGES, wanted)
     return 0
 
 
@@ -96,18 +91,11 @@ def _run(*arguments: str) -> None:
     subprocess.run([sys.executable, *arguments], cwd=PROJECT, env=environment, check=True)
 
 
-def _take_all(chromium: str, pages: dict[str, tuple[str, tuple[int, int]]], wanted: set[str]) -> None:
+def _take_all(pages: dict[str, tuple[str, tuple[int, int]]], wanted: set[str]) -> None:
     for name, (page, size) in pages.items():
         if name in wanted:
-            _take(chromium, f"http://127.0.0.1:{PORT}/{page}", size, ASSETS / name)
-
-
-def _take(chromium: str, url: str, size: tuple[int, int], file: Path) -> None:
-    with TemporaryDirectory() as profile:
-        window = f"--window-size={size[0]},{size[1]}"
-        command = [chromium, *_CHROMIUM, f"--user-data-dir={profile}", window, f"--virtual-time-budget={_DRAWN_MS}"]
-        subprocess.run([*command, f"--screenshot={file}", url], check=True, capture_output=True)
-    print(file.relative_to(PROJECT))
+            take_picture(f"http://127.0.0.1:{PORT}/{page}", size, ASSETS / name)
+            print((ASSETS / name).relative_to(PROJECT))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ mutation($parameters: ExecutionParams!) { launchRun(executionParams: $parameters
 _STATUS = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
 _CHECKS = """
 query { assetNodes { assetKey { path } assetChecksOrError { ... on AssetChecks { checks {
-    name executionForLatestMaterialization { status }
+    name executionForLatestMaterialization { status evaluation { description } }
 } } } } }
 """
 _ENDED = {"SUCCESS", "FAILURE", "CANCELED"}
@@ -76,10 +76,16 @@ class DagsterHost:
         )  # fmt: skip
         assert ended == "SUCCESS", f"{job}: {ended}\n{self.log.read_text()}"
 
-    def checks(self) -> dict[str, str]:
-        """Return what the asset checks of the newest run found: asset and check -> SUCCEEDED, FAILED and so on."""
+    def checks(self) -> dict[str, tuple[str, str]]:
+        """Return what the asset checks of the newest run found.
+
+        Asset and check -> SUCCEEDED, FAILED and so on, and the description.
+        """
         return {
-            f"{'/'.join(node['assetKey']['path'])}: {check['name']}": found["status"]
+            f"{'/'.join(node['assetKey']['path'])}: {check['name']}": (
+                found["status"],
+                (found["evaluation"] or {}).get("description") or "",
+            )
             for node in self._ask(_CHECKS)["assetNodes"]
             for check in node["assetChecksOrError"].get("checks", [])
             if (found := check["executionForLatestMaterialization"])

@@ -36,12 +36,6 @@ def _here(inject: InjectHere) -> Inject:
     return checked
 
 
-def _lose(host: Host) -> None:
-    """Lose a host as in a power failure: nobody is told that its connections have ended."""
-    host.cut(off=True)
-    host.lose()
-
-
 def _worker_lost(world: ClusterWorld, draw: random.Random) -> int:
     """Lose the host of an executor that inserts; it comes back empty."""
     lost: list[Host] = []
@@ -49,7 +43,7 @@ def _worker_lost(world: ClusterWorld, draw: random.Random) -> int:
     def act(exchange: Exchange, worker: Host) -> None:
         if draw.random() < 0.5:
             exchange.forward()
-        _lose(worker)
+        worker.lose_power()
         lost.append(worker)
         exchange.hang_up()
 
@@ -69,7 +63,7 @@ def _all_workers_lost(world: ClusterWorld, draw: random.Random) -> int:
         if draw.random() < 0.5:
             exchange.forward()
         for worker in workers:
-            _lose(worker)
+            worker.lose_power()
         exchange.hang_up()
 
     _at_an_insert(world, draw, act)
@@ -114,7 +108,7 @@ def _driver_lost(world: ClusterWorld, draw: random.Random) -> int:
     def act(exchange: Exchange) -> None:
         if draw.random() < 0.5:
             exchange.forward()
-        _lose(host)
+        host.lose_power()
         exchange.hang_up()
 
     hits = world.apply_rule(Rule(act, ROWS, draw.randrange(SKIPPED)))

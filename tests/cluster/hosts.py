@@ -105,6 +105,11 @@ class Host:
             process.wait()
         wait_until(lambda: not self.processes(), f"all processes of {self.name} have ended")
 
+    def lose_power(self) -> None:
+        """Lose the host as in a power failure: nobody is told that its connections have ended."""
+        self.cut(off=True)
+        self.lose()
+
     def cut(self, *, off: bool) -> None:
         """Cut this host off from the network, or connect it again."""
         _ip("link", "set", f"v{self.namespace}", "down" if off else "up")

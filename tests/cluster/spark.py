@@ -1,6 +1,6 @@
 """A Spark standalone cluster: a master and workers, each on a host of its own."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ _MASTER, _WORKER = (f"org.apache.spark.deploy.{name}" for name in ("master.Maste
 class SparkCluster:
     """A running cluster. variables: of every process of it, and of drivers that are to find this package.
 
-    cores: of each worker.
+    cores, memory: of each worker.
     """
 
     master: str
@@ -29,22 +29,23 @@ class SparkCluster:
     variables: dict[str, str]
     logs: Path
     cores: int
+    memory: str
 
     def start_worker(self, host: Host) -> None:
         """Start the worker of a host, and wait until the master knows it."""
         log = self.logs / f"{host.name}.log"
         before = _registrations(log)
-        size = ("--cores", str(self.cores), "--memory", "3g", "--work-dir", str(host.disk / "work"))
+        size = ("--cores", str(self.cores), "--memory", self.memory, "--work-dir", str(host.disk / "work"))
         place = ("--host", host.address, "--webui-port", str(WORKER_WEB_PORT))
         host.start([*_spark_class(), _WORKER, *place, *size, self.master], self.variables, log)
         wait_until(lambda: _registrations(log) > before, f"{host.name} has registered", evidence=log.read_text)
 
 
 @contextmanager
-def running_spark(folder: Path, network: Network, cores: int = 2) -> Iterator[SparkCluster]:
+def running_spark(folder: Path, network: Network, cores: int = 2, memory: str = "3g") -> Iterator[SparkCluster]:
     """Run a master on the host `master`, and a worker on each host with such a name, while the block runs.
 
-    cores: of each worker.
+    cores, memory: of each worker.
     """
     folder.mkdir(parents=True)
     master = network["master"]
@@ -60,10 +61,18 @@ def running_spark(folder: Path, network: Network, cores: int = 2) -> Iterator[Sp
     place = ("--host", master.address, "--port", str(PORT), "--webui-port", str(WEB_PORT))
     master.start([*_spark_class(), _MASTER, *place], variables, log)
     wait_until(lambda: "New state: ALIVE" in log.read_text(), "the master is up", evidence=log.read_text)
-    cluster = SparkCluster(f"spark://{master.address}:{PORT}", workers, variables, folder, cores)
+    cluster = SparkCluster(f"spark://{master.address}:{PORT}", workers, variables, folder, cores, memory)
     for worker in workers:
         cluster.start_worker(worker)
     yield cluster
+
+
+def submitted_drivers(hosts: Iterable[Host]) -> list[tuple[Host, int]]:
+    """Return the host and the process id of each driver that a worker on these hosts has started."""
+    module = "-m glassflow_dagster.driver.submitted"
+    return [
+        (host, pid) for host in hosts for pid, command in host.processes().items() if command.rstrip().endswith(module)
+    ]
 
 
 def _spark_class() -> tuple[str]:

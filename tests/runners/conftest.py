@@ -25,7 +25,7 @@ from glassflow_dagster.runners.runner import DriverOptions, StreamRunner
 from glassflow_dagster.runners.settings import LocalSettings, RunnerSettings, SparkSubmitSettings
 from tests.cluster.hosts import Host, Network, missing, running_network
 from tests.cluster.servers import Servers, running_servers
-from tests.cluster.spark import SparkCluster, running_spark
+from tests.cluster.spark import SparkCluster, running_spark, submitted_drivers
 from tests.conftest import Stack
 from tests.e2e.support import Pipeline
 from tests.kubernetes.cluster import KubernetesCluster, kubernetes_settings, running_kubernetes
@@ -94,10 +94,7 @@ class Place:
         if self.kind != "cluster":
             heartbeat = process.status(self.pipeline.state, self.pipeline.name).heartbeat
             return [heartbeat.pid] if heartbeat and self.is_up() else []
-        module = "-m glassflow_dagster.driver.submitted"
-        return [
-            pid for host in self.hosts for pid, command in host.processes().items() if command.rstrip().endswith(module)
-        ]
+        return [pid for _, pid in submitted_drivers(self.hosts)]
 
     def kill_driver(self) -> None:
         """Kill the driver's process, as a crash does."""

@@ -18,12 +18,11 @@ WEBHDFS = "GLASSFLOW_WEBHDFS"
 
 # Hadoop's name of S3 is s3a; s3 is what everybody else writes.
 _OBJECT_STORE = re.compile(r"^s3a?://(?P<bucket>[A-Za-z0-9][A-Za-z0-9.\-]{1,61}[A-Za-z0-9])(?:/(?P<prefix>.*))?$")
-_HDFS = re.compile(r"^hdfs://(?P<host>[A-Za-z0-9][A-Za-z0-9.\-]*)(?::\d{1,5})?(?P<path>/.*)?$")
+_HDFS = re.compile(r"^(?P<server>hdfs://(?P<host>[A-Za-z0-9][A-Za-z0-9.\-]*)(?::\d{1,5})?)(?P<path>/.*)?$")
 # Of the name node's web server, which answers WebHDFS, since Hadoop 3.
 _WEBHDFS_PORT = 9870
 _IS_URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]*:/")
 _DEFAULT_REGION = "us-east-1"
-
 
 # What a URL of a store may be, for messages.
 STORES = "s3a://BUCKET/PREFIX, hdfs://HOST:PORT/FOLDER or file:///FOLDER"
@@ -64,7 +63,7 @@ class State(Part):
         if _OBJECT_STORE.match(url):
             return f"s3a://{url.split('://', 1)[1].rstrip('/')}"
         if found := _HDFS.match(url):
-            return url[: len(url) - len(found["path"] or "")] + re.sub("//+", "/", found["path"] or "").rstrip("/")
+            return found["server"] + re.sub("//+", "/", found["path"] or "").rstrip("/")
         parts = urlsplit(url)
         if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
             return f"file://{parts.path.rstrip('/') or '/'}"

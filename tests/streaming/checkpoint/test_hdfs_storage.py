@@ -1,8 +1,9 @@
 """What is particular to a checkpoint in HDFS: lost answers, and errors that say what to do."""
 
+import json
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -20,60 +21,75 @@ from tests.hdfs import HdfsServer
 pytestmark = pytest.mark.servers
 
 
+Send = Callable[[], requests.Response]
+Act = Callable[[str, Send], requests.Response]
+
+
 @pytest.fixture
-def losing(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list of operations whose next answer is lost: HDFS has done what was asked for."""
-    to_lose: list[str] = []
+def on_request(monkeypatch: pytest.MonkeyPatch) -> Callable[[Act], None]:
+    """Return a function that says what becomes of each request; its argument gets the operation, and what sends it."""
     request = requests.Session.request
 
-    def lose(self: requests.Session, *arguments: Any, **options: Any) -> requests.Response:
-        answer = request(self, *arguments, **options)
-        operation = (options.get("params") or {}).get("op")
+    def set_act(act: Act) -> None:
+        def changed(self: requests.Session, *arguments: Any, **options: Any) -> requests.Response:
+            return act((options.get("params") or {}).get("op", ""), lambda: request(self, *arguments, **options))
+
+        monkeypatch.setattr(requests.Session, "request", changed)
+
+    return set_act
+
+
+@pytest.fixture
+def losing(on_request: Callable[[Act], None]) -> list[str]:
+    """Return a list of operations whose next answer is lost: HDFS has done what was asked for."""
+    to_lose: list[str] = []
+
+    def lose(operation: str, send: Send) -> requests.Response:
+        answer = send()
         if operation in to_lose:
             to_lose.remove(operation)
             raise requests.ConnectionError
         return answer
 
-    monkeypatch.setattr(requests.Session, "request", lose)
+    on_request(lose)
     return to_lose
 
 
+def error(status: int, exception: str, message: str) -> requests.Response:
+    """Return an answer of WebHDFS."""
+    answer = requests.Response()
+    answer.status_code = status
+    answer._content = json.dumps({"RemoteException": {"exception": exception, "message": message}}).encode()
+    return answer
+
+
 def test_an_error_is_not_taken_for_a_file_that_does_not_exist(
-    hdfs: HdfsServer, monkeypatch: pytest.MonkeyPatch
+    hdfs: HdfsServer, on_request: Callable[[Act], None]
 ) -> None:
     storage = HdfsStorage(hdfs.state(), "p")
     storage.create("a", b"1")
-    request = requests.Session.request
-
-    def fail(self: requests.Session, *arguments: Any, **options: Any) -> requests.Response:
-        answer = request(self, *arguments, **options)
-        if (options.get("params") or {}).get("op") == "GETFILESTATUS":
-            answer.status_code = 500
-            answer._content = b'{"RemoteException": {"exception": "UnsupportedOperationException", "message": "no"}}'
-        return answer
-
-    monkeypatch.setattr(requests.Session, "request", fail)
+    lasting = error(500, "UnsupportedOperationException", "no")
+    on_request(lambda operation, send: lasting if operation == "GETFILESTATUS" else send())
     for ask in (storage.require_usable, lambda: storage.exists("a"), lambda: storage.create("b", b"1")):
         with pytest.raises(StorageError, match="answered UnsupportedOperationException: no"):
             ask()
 
 
 @pytest.mark.parametrize("exception", ["IOException", "SafeModeException", "StandbyException"])
-def test_an_error_that_passes_is_waited_for(hdfs: HdfsServer, monkeypatch: pytest.MonkeyPatch, exception: str) -> None:
+def test_an_error_that_passes_is_waited_for(
+    hdfs: HdfsServer, on_request: Callable[[Act], None], exception: str
+) -> None:
     """Such as that of a name node which has no data node to give at the moment."""
     storage = HdfsStorage(hdfs.state(), "p")
-    request, failed = requests.Session.request, []
+    failed: list[str] = []
 
-    def fail(self: requests.Session, *arguments: Any, **options: Any) -> requests.Response:
+    def fail(operation: str, send: Send) -> requests.Response:
         if failed:
-            return request(self, *arguments, **options)
-        failed.append(options["params"]["op"])
-        answer = requests.Response()
-        answer.status_code = 403
-        answer._content = b'{"RemoteException": {"exception": "%s", "message": "later"}}' % exception.encode()
-        return answer
+            return send()
+        failed.append(operation)
+        return error(403, exception, "later")
 
-    monkeypatch.setattr(requests.Session, "request", fail)
+    on_request(fail)
     storage.create("a", b"1")
     assert (failed, storage.read("a")) == (["CREATE"], b"1")
 
@@ -94,17 +110,16 @@ def test_a_file_whose_answer_was_lost_is_its_own(hdfs: HdfsServer, losing: list[
     assert list(storage.walk()) == ["identity.json"]
 
 
-def test_a_file_whose_rename_was_late_is_its_own(hdfs: HdfsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_whose_rename_was_late_is_its_own(hdfs: HdfsServer, on_request: Callable[[Act], None]) -> None:
     """The rename of the first try is executed after the second one has been sent: that one finds nothing to rename."""
     storage = HdfsStorage(hdfs.state(), "p")
-    request = requests.Session.request
 
-    def twice(self: requests.Session, *arguments: Any, **options: Any) -> requests.Response:
-        if (options.get("params") or {}).get("op") == "RENAME":
-            request(self, *arguments, **options)
-        return request(self, *arguments, **options)
+    def twice(operation: str, send: Send) -> requests.Response:
+        if operation == "RENAME":
+            send()
+        return send()
 
-    monkeypatch.setattr(requests.Session, "request", twice)
+    on_request(twice)
     storage.create("a", b"1")
     storage.replace("a", b"2")
     with pytest.raises(FileExistsError):
@@ -112,23 +127,21 @@ def test_a_file_whose_rename_was_late_is_its_own(hdfs: HdfsServer, monkeypatch: 
     assert storage.read("a") == b"2"
 
 
-@pytest.mark.parametrize("operation", ["create", "replace"])
+@pytest.mark.parametrize("write", ["create", "replace"])
 def test_a_file_that_was_removed_before_its_rename_is_not_taken_for_written(
-    hdfs: HdfsServer, monkeypatch: pytest.MonkeyPatch, operation: str
+    hdfs: HdfsServer, on_request: Callable[[Act], None], write: str
 ) -> None:
     storage = HdfsStorage(hdfs.state(), "p")
-    request = requests.Session.request
 
-    def remove(self: requests.Session, *arguments: Any, **options: Any) -> requests.Response:
-        if (options.get("params") or {}).get("op") == "RENAME":
+    def remove(operation: str, send: Send) -> requests.Response:
+        if operation == "RENAME":
             [left] = [name for name in storage._client.list(storage._root) if name.endswith(".new")]
-            monkeypatch.setattr(requests.Session, "request", request)
             storage._client.delete(f"{storage._root}/{left}")
-        return request(self, *arguments, **options)
+        return send()
 
-    monkeypatch.setattr(requests.Session, "request", remove)
+    on_request(remove)
     with pytest.raises(StorageError, match="p/a: the file that was written for it is gone"):
-        getattr(storage, operation)("a", b"1")
+        getattr(storage, write)("a", b"1")
     assert not storage.exists("a")
 
 
