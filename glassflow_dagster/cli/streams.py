@@ -173,7 +173,8 @@ def start(
 def stop(pipeline: str, state: Path, pipelines: Path, timeout: float) -> None:
     """Stop a pipeline after its current batch, on whatever host it runs."""
     if remote := _import_runners().remote_runner_of(state, pipeline):
-        ending = remote.stop_pipeline(pipeline, timeout)
+        config = _definition_of(pipeline, pipelines)
+        ending = remote.stop(config, timeout) if config else remote.stop_pipeline(pipeline, timeout)
         click.echo(f"{pipeline}: {ending.value.replace('_', ' ')}")
         return
     ending = process.stop(state, pipeline, timeout)

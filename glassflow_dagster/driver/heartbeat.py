@@ -42,7 +42,8 @@ class Heartbeat(BaseModel):
     """The state and progress of a driver. Times are seconds since 1970; offsets are the next ones to read.
 
     lag: the unread records of all topics; lags: those of each source's topic. state_bytes: the size of the query's
-    state store, in memory and on disk; None where there is no state, or its size is not known yet.
+    state store, in memory and on disk; None where there is no state, or its size is not known yet. submission: the
+    driver's, where another host has submitted it (`driver.submission`).
 
     The fields from `epoch` on are for metrics. epoch: the driver's number. partition_lags: by topic and partition, as
     the brokers say every few seconds. lost_waiting: as in `ledger.residual`. state_keys: keys in the state. watermark:
@@ -59,6 +60,7 @@ class Heartbeat(BaseModel):
     updated_at: float
     message: str = ""
     fingerprint: str
+    submission: str = ""
     joins: bool = False
     checkpoint_id: str | None = None
     batch_id: int | None = None

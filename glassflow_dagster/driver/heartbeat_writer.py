@@ -21,9 +21,12 @@ _INTERVAL = 1.0  # seconds; the state that is shown of a driver is never older
 
 
 @contextmanager
-def write_heartbeats(folder: Path, config: PipelineConfig) -> Iterator["HeartbeatWriter"]:
-    """Write a heartbeat every second while the block runs, and a last one: STOPPED, or FAILED with the reason."""
-    writer = HeartbeatWriter(folder, config)
+def write_heartbeats(folder: Path, config: PipelineConfig, submission: str = "") -> Iterator["HeartbeatWriter"]:
+    """Write a heartbeat every second while the block runs, and a last one: STOPPED, or FAILED with the reason.
+
+    submission: see `Heartbeat`.
+    """
+    writer = HeartbeatWriter(folder, config, submission)
     writer.start()
     try:
         yield writer
@@ -39,7 +42,7 @@ def write_heartbeats(folder: Path, config: PipelineConfig) -> Iterator["Heartbea
 class HeartbeatWriter:
     """The heartbeat of one driver, and the thread that writes it every second."""
 
-    def __init__(self, folder: Path, config: PipelineConfig) -> None:
+    def __init__(self, folder: Path, config: PipelineConfig, submission: str) -> None:
         self._folder = folder
         self._stopped = threading.Event()
         pid = os.getpid()
@@ -50,6 +53,7 @@ class HeartbeatWriter:
             process_started=start_of(pid) or "",
             updated_at=time.time(),
             fingerprint=config.fingerprint,
+            submission=submission,
             joins=config.join is not None,
         )
         self._lock = threading.Lock()

@@ -8,7 +8,7 @@ stop the older one.
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,6 +81,28 @@ def stop(
     except ClickHouseUnreachable as error:
         report(f"{config.pipeline_id}: whether it runs on another host is not known: {error}")
         return Ending.NOT_RUNNING
+
+
+def stopped_by(config: PipelineConfig) -> str:
+    """Return the host that has asked the newest driver to stop; empty where none has, or ClickHouse does not answer."""
+    database = config.sink.connection_params.database
+    try:
+        with _client(config) as client:
+            report = newest_report(client, database, config.pipeline_id)
+            return (report and stop_requester(client, database, config.pipeline_id, report.epoch)) or ""
+    except GlassflowError:
+        return ""
+
+
+def tell_stopped(config: PipelineConfig) -> None:
+    """Let all hosts know that the stream is not wanted any more, though its newest driver has ended already.
+
+    Where ClickHouse does not answer they are not told. A host that has started the stream may then start it again.
+    """
+    database = config.sink.connection_params.database
+    with suppress(ClickHouseUnreachable), _client(config) as client:
+        if report := newest_report(client, database, config.pipeline_id):
+            request_stop(client, database, config.pipeline_id, report.epoch)
 
 
 def ensure_running(deployment: Deployment, report: Callable[[str], None]) -> tuple[StreamStatus, Action]:

@@ -27,10 +27,11 @@ AcceptLoss: TypeAlias = "Callable[[Client, PipelineConfig, Sequence[Table], Chec
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of a run; the last five fields are for recovery.
+    """The options of a run; the last four fields are for recovery.
 
     state: the folder of all pipelines. until_caught_up: end when all records are read. spark: settings of `--conf`.
-    pool: the pool to run in, in place of the definition's; None for that.
+    pool: the pool to run in, in place of the definition's; None for that. submission: of this driver, where another
+    host has submitted it.
     rebuild: rebuilds a lost or damaged checkpoint (`--rebuild-state`). accept: continues without records or a
     checkpoint that are lost (`--accept-loss`). start_over: read the topics again from their beginning, into empty
     tables (`--start-over`). accept_clock: do not compare the machine's clock with earlier batches (`--accept-clock`).
@@ -42,6 +43,7 @@ class RunOptions:
     timeout_seconds: float = 300.0
     spark: Mapping[str, str] = field(default_factory=dict)
     pool: str | None = None
+    submission: str = ""
     rebuild: "Rebuild | None" = None
     accept: "AcceptLoss | None" = None
     start_over: bool = False

@@ -42,7 +42,7 @@ def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) ->
     with (
         disk_failures(folder),
         PipelineLock(folder) as lock,
-        write_heartbeats(folder, config) as heartbeat,
+        write_heartbeats(folder, config, options.submission) as heartbeat,
         stop_signals() as stop,
     ):
         log.position = heartbeat.position

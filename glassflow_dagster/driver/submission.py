@@ -23,7 +23,7 @@ STOPPED = "the driver has stopped"
 
 
 class Submission(BaseModel):
-    """What a driver is to do. state: its local folder. spark: Spark settings."""
+    """What a driver is to do. state: its local folder. spark: Spark settings. id: by which its launcher knows it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -32,6 +32,7 @@ class Submission(BaseModel):
     create_table: bool = False
     log_format: LogFormat | None = None
     spark: Mapping[str, str] = {}
+    id: str = ""
 
     def encoded(self) -> str:
         """Return the submission as the value of an environment variable; raise `GlassflowError` for one too long."""

@@ -67,7 +67,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(submission: Submission, log: DriverLog) -> int:
     """Run the pipeline; return the exit code. The cluster starts the driver again unless that is 0."""
     settings = _with_address({**_cluster_settings(os.environ), **submission.spark})
-    options = RunOptions(state=submission.state, create_table=submission.create_table, spark=settings)
+    options = RunOptions(
+        state=submission.state, create_table=submission.create_table, spark=settings, submission=submission.id
+    )
     try:
         config = submission.definition.load()
         # For the hosts that see this driver in ClickHouse: it is meant to run.

@@ -77,13 +77,15 @@ def may_take_over(status: StreamStatus, config: PipelineConfig) -> bool:
 def _after_first_batch(config: PipelineConfig, runner: StreamRunner) -> StreamStatus:
     """Wait for a new driver's first batch, so that the run has counts to record and check; return the status.
 
-    The wait ends early when no records wait, when the driver is not running (any more), or after FIRST_BATCH_WAIT.
+    The wait ends early when no records wait, when the driver is not running (any more), or after FIRST_BATCH_WAIT. Of a
+    driver on another host, the heartbeat that says that it runs comes some seconds after its start.
     """
     deadline = time.monotonic() + FIRST_BATCH_WAIT
     while True:
         status = runner.status(config)
         heartbeat = status.heartbeat
-        nothing_to_wait_for = heartbeat is None or heartbeat.batch_id is not None or heartbeat.lag == 0
-        if nothing_to_wait_for or status.state is not StreamState.RUNNING or time.monotonic() > deadline:
+        nothing_to_wait_for = heartbeat is not None and (heartbeat.batch_id is not None or heartbeat.lag == 0)
+        has_ended = status.state not in {StreamState.RUNNING, StreamState.STARTING}
+        if has_ended or (status.state is StreamState.RUNNING and nothing_to_wait_for) or time.monotonic() > deadline:
             return status
         time.sleep(POLL)

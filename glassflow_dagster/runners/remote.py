@@ -1,6 +1,7 @@
 """What runners share whose drivers run on other hosts: another system starts them, and starts them again."""
 
 import fcntl
+import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver import hosts
-from glassflow_dagster.driver.heartbeat import make_pipeline_folder, pipeline_folder
+from glassflow_dagster.driver.heartbeat import Heartbeat, make_pipeline_folder, pipeline_folder
 from glassflow_dagster.driver.log import failure_in, message_in
 from glassflow_dagster.driver.process import (
     STOP_TIMEOUT,
@@ -36,7 +37,7 @@ class RemoteDriver:
     """A driver as the system sees it that runs it.
 
     name: by which the system knows it. fingerprint: of the definition that it was launched with. place: where its log
-    is, for people.
+    is, for people. submission: by which its heartbeat is recognized; empty where nothing else could be running.
     """
 
     name: str
@@ -44,6 +45,7 @@ class RemoteDriver:
     message: str
     fingerprint: str
     place: str
+    submission: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,14 @@ class RemoteRunner(DriverOptions, ABC):
         """Return whether the stream is meant to run, as this host has noted."""
         return is_wanted(pipeline_folder(self.state, pipeline_id))
 
+    def _driver_of_others(self, config: PipelineConfig, driver: RemoteDriver | None) -> StreamStatus | None:  # noqa: ARG002 - see StandaloneRunner
+        """Return the status of a driver that runs, and is not the one that `_find` has found; None without one."""
+        return None
+
+    def _stop_others(self, config: PipelineConfig, timeout: float) -> Ending:  # noqa: ARG002 - see StandaloneRunner
+        """Stop a driver that `_find` does not find; raises `GlassflowError` when it has not ended in time."""
+        return Ending.NOT_RUNNING
+
     def launch(self, config: PipelineConfig, report: Callable[[str], None]) -> StreamStatus:
         """Start a driver, wait until it is up, and return the stream's status.
 
@@ -81,6 +91,8 @@ class RemoteRunner(DriverOptions, ABC):
         """
         self._require_runnable(config)
         with self._alone(config.pipeline_id):
+            if other := self._driver_of_others(config, self._find(config.pipeline_id)):
+                raise LaunchFailed(config.pipeline_id, f"it is running already ({other.message})", other.log_shown, "")
             return self._launch(config, report)
 
     def ensure_running(self, config: PipelineConfig, report: Callable[[str], None]) -> tuple[StreamStatus, Action]:
@@ -90,19 +102,24 @@ class RemoteRunner(DriverOptions, ABC):
             action = self._action_for(config)
             if action is Action.HEALTH_CHECKED:
                 return self.status(config), action
-            self._end(config.pipeline_id, STOP_TIMEOUT, report)
+            self._end_all(config, report)
             return self._launch(config, report), action
 
     def restart(self, config: PipelineConfig, report: Callable[[str], None]) -> StreamStatus:
         """Stop the driver if it is running, then start another one on the same checkpoint."""
         self._require_runnable(config)
         with self._alone(config.pipeline_id):
-            self._end(config.pipeline_id, STOP_TIMEOUT, report)
+            self._end_all(config, report)
             return self._launch(config, report)
 
     def stop(self, config: PipelineConfig, timeout: float = STOP_TIMEOUT) -> Ending:
         """Stop the driver after its current batch and mark the stream as not wanted."""
-        return self.stop_pipeline(config.pipeline_id, timeout)
+        ending = self.stop_pipeline(config.pipeline_id, timeout)
+        if ending is Ending.NOT_RUNNING:
+            ending = self._stop_others(config, timeout)
+        # Another host may have submitted it, and would start it again.
+        hosts.tell_stopped(config)
+        return ending
 
     def kill(self, config: PipelineConfig) -> Ending:
         """Have the system end the driver at once; whether the stream is wanted does not change."""
@@ -112,11 +129,14 @@ class RemoteRunner(DriverOptions, ABC):
         """Return the stream's status as the system sees its driver, with the heartbeat that ClickHouse has of it."""
         driver = self._find(config.pipeline_id)
         of_system = self._status(config.pipeline_id, driver)
-        if driver is None or driver.state is not StreamState.RUNNING:
+        if driver is None or driver.state not in UP:
+            return self._driver_of_others(config, driver) or replace(
+                of_system, wanted=of_system.wanted and hosts.stopped_by(config) in {"", socket.gethostname()}
+            )
+        if driver.state is not StreamState.RUNNING:
             return of_system
         shared = hosts.status(self.state, config)
-        is_its = shared.host and shared.heartbeat and shared.heartbeat.fingerprint == driver.fingerprint
-        if not is_its or shared.state in _ENDED:
+        if not shared.host or not is_of(driver, shared.heartbeat) or shared.state in _ENDED:
             return of_system
         message = f"{of_system.message}; {shared.message}"
         return replace(of_system, state=shared.state, message=message, heartbeat=shared.heartbeat)
@@ -145,11 +165,13 @@ class RemoteRunner(DriverOptions, ABC):
     def _action_for(self, config: PipelineConfig) -> Action:
         """Return what the stream needs so that a healthy driver runs this definition."""
         driver = self._find(config.pipeline_id)
-        if driver is None or driver.state is StreamState.STOPPED:
-            return Action.LAUNCHED
-        if driver.state not in UP:
-            return Action.RESTARTED
-        if driver.fingerprint != config.fingerprint:
+        fingerprint = driver.fingerprint if driver else ""
+        if driver is None or driver.state not in UP:
+            other = self._driver_of_others(config, driver)
+            if other is None or other.heartbeat is None:
+                return Action.LAUNCHED if driver is None or driver.state is StreamState.STOPPED else Action.RESTARTED
+            fingerprint = other.heartbeat.fingerprint
+        if fingerprint != config.fingerprint:
             return Action.REDEPLOYED
         # The system sees a process that runs, and its heartbeat whether it makes progress.
         return Action.HEALTH_CHECKED if self.status(config).state in UP else Action.RESTARTED
@@ -190,6 +212,16 @@ class RemoteRunner(DriverOptions, ABC):
             if time.monotonic() > deadline:
                 return f"not up after {self.timeout:.0f} s ({message})"
             time.sleep(POLL_SECONDS)
+
+    def _end_all(self, config: PipelineConfig, report: Callable[[str], None]) -> None:
+        """End the driver, whoever has launched it, before another one is launched."""
+        self._end(config.pipeline_id, STOP_TIMEOUT, report)
+        if self._driver_of_others(config, self._find(config.pipeline_id)) is None:
+            return
+        try:
+            self._stop_others(config, STOP_TIMEOUT)
+        except GlassflowError as error:
+            report(f"{error}; the driver that is started now takes over")
 
     def _end(self, pipeline_id: str, timeout: float, report: Callable[[str], None]) -> Ending:
         """Have the system end the driver, by force after `timeout` seconds; return when it has ended."""
@@ -242,6 +274,14 @@ class RemoteRunner(DriverOptions, ABC):
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def is_of(driver: RemoteDriver, heartbeat: Heartbeat | None) -> bool:
+    """Return whether a heartbeat is this driver's."""
+    return heartbeat is not None and (heartbeat.fingerprint, heartbeat.submission) == (
+        driver.fingerprint,
+        driver.submission,
+    )
 
 
 def _is_up(message: str, pipeline_id: str) -> bool:

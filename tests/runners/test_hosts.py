@@ -3,12 +3,14 @@
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from glassflow_dagster.driver.process import Ending, StreamState
+from glassflow_dagster.driver.process import Action, Ending, LaunchFailed, StreamState
 from glassflow_dagster.local.object_store import SECRET_KEY
+from glassflow_dagster.runners.standalone import StandaloneRunner
 from tests.e2e.support import invoke, rows
 from tests.runners.conftest import Cluster, Place
 from tests.waiting import wait_until
@@ -76,6 +78,51 @@ def test_the_executors_are_on_both_workers_and_no_secret_is_on_a_command_line(
     for host in place.hosts:
         assert any("CoarseGrainedExecutorBackend" in command for command in host.processes().values()), host.name
     assert not [line for line in command_lines(cluster) if SECRET_KEY.encode() in line]
+
+
+def test_another_host_sees_keeps_redeploys_and_stops_a_driver_that_it_has_not_submitted(
+    place_of: Callable[[str], Place], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first = place_of("cluster")
+    first.launch()
+    send(first, 0, 100)
+    wait_until(lambda: first.pipeline.ledger()["read"] == 100, "all is read")
+    assert isinstance(first.runner, StandaloneRunner)
+    second = replace(first, runner=replace(first.runner, state=tmp_path / "second"))
+
+    wait_until(lambda: second.state() is StreamState.RUNNING, "it is seen", evidence=second.state)
+    seen = second.runner.status(second.config())
+    assert seen.host in {host.name for host in second.hosts}
+    # Whether it is started again is for the host that has submitted it.
+    assert not seen.wanted
+    before = first.drivers()
+    assert second.ensure()[1] is Action.HEALTH_CHECKED
+    with pytest.raises(LaunchFailed, match="running already"):
+        second.launch()
+    assert first.drivers() == before
+
+    first.pipeline.window = "2h"
+    first.pipeline.write()
+    assert second.ensure()[1] is Action.REDEPLOYED
+    assert set(first.drivers()).isdisjoint(before)
+    wait_until(lambda: first.state() is StreamState.RUNNING, "the first host sees it", evidence=first.state)
+    assert first.ensure()[1] is Action.HEALTH_CHECKED
+
+    with monkeypatch.context() as patch:
+        patch.setattr("socket.gethostname", lambda: "second")
+        assert second.runner.stop(second.config()) is Ending.STOPPED
+    wait_until(lambda: not first.drivers(), "its process has ended")
+    # The first host would start it again.
+    for place in (first, second):
+        status = place.runner.status(place.config())
+        assert (status.state, status.wanted) == (StreamState.STOPPED, False)
+    send(first, 50, 100)
+    assert first.ensure()[1] is Action.LAUNCHED
+    wait_until(lambda: first.pipeline.ledger()["read"] == 200, "all is read")
+    assert first.pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(150, 150)]
+    # Stopped by the host that has not started it, by ClickHouse alone.
+    assert second.runner.stop(second.config()) is Ending.STOPPED
+    wait_until(lambda: not first.drivers(), "its process has ended")
 
 
 def test_the_commands_reach_a_driver_of_another_host(place_of: Callable[[str], Place]) -> None:
