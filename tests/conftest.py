@@ -20,6 +20,7 @@ from glassflow_dagster.local.stack import down, status, up
 from glassflow_dagster.runtime.cache import exclusive
 from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage
 from glassflow_dagster.streaming.spark.session import start_session
+from tests.google_storage import GoogleServer, running_google_storage
 from tests.hdfs import HdfsServer, running_hdfs
 from tests.object_store import ObjectStoreServer, running_object_store
 
@@ -132,6 +133,13 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsServer]:
     """Share one HDFS among the tests of a worker process; they keep apart by folders."""
     with running_hdfs(tmp_path_factory.mktemp("hdfs")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def google_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GoogleServer]:
+    """Share one server of Google's storage among the tests of a worker process; they keep apart by prefixes."""
+    with running_google_storage(tmp_path_factory.mktemp("google-storage"), free_port()) as server:
         yield server
 
 

@@ -72,8 +72,9 @@ def running_object_store(data: Path, port: int) -> Iterator[ObjectStoreServer]:
 class LosingProxy:
     """A proxy to a store that loses the store's answer to the next PUTs: the store has done what was asked for."""
 
-    def __init__(self, store: ObjectStoreServer) -> None:
-        self._upstream = ("127.0.0.1", store.port)
+    def __init__(self, port: int) -> None:
+        """Listen. port: of the store."""
+        self._upstream = ("127.0.0.1", port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         # How many answers are still to be lost, and how many were.

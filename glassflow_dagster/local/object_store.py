@@ -6,15 +6,11 @@ its data (moto's is in memory), and MinIO takes twice as long to build. A `versi
 """
 
 import http.client
-import os
-import shutil
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.runtime.cache import cache_folder, exclusive, filled
+from glassflow_dagster.local.go_program import go_program
 
 _PROGRAM = "versitygw"
 _MODULE = "github.com/versity/versitygw/cmd/versitygw"
@@ -41,7 +37,7 @@ def prepare_object_store(data: Path, port: int, report: Callable[[str], None]) -
 
     data: the folder of the buckets. Raises `GlassflowError` when the program cannot be built.
     """
-    program = _find_program(report)
+    program = go_program(_PROGRAM, _MODULE, _VERSION, report)
     # A bucket is a folder; its objects are the files below.
     (data / BUCKET).mkdir(parents=True, exist_ok=True)
     command = (str(program), "--port", f"127.0.0.1:{port}", "--quiet", "--keep-alive", "posix", str(data))
@@ -69,41 +65,3 @@ def object_store_answers(port: int) -> bool:
     finally:
         connection.close()
     return True
-
-
-def _find_program(report: Callable[[str], None]) -> Path:
-    """Return the program: that on the PATH, that of the cache, or one that is built now; raise `GlassflowError`."""
-    if installed := shutil.which(_PROGRAM):
-        return Path(installed)
-    folder = cache_folder() / "object-store" / _VERSION
-    program = folder / _PROGRAM
-    if not program.exists():
-        with exclusive(folder, lambda: report("another process is building the object store; waiting for it")):
-            # The other process may have built it meanwhile.
-            if not program.exists():
-                report(f"building the object store {_PROGRAM} {_VERSION} (once, some minutes)")
-                with filled(folder) as temporary:
-                    _build(temporary)
-    return program
-
-
-def _build(folder: Path) -> None:
-    """Build the program into a folder; raise `GlassflowError` without Go, and where it cannot be built."""
-    go = shutil.which("go")
-    if go is None:
-        raise GlassflowError(
-            f"the object store is built by Go, which is not installed; install Go, or {_PROGRAM} {_VERSION} on the PATH"
-        )
-    result = subprocess.run(
-        [go, "install", f"{_MODULE}@{_VERSION}"],
-        env={**os.environ, "GOBIN": str(folder)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if result.returncode != 0:
-        reason = (result.stderr.strip().splitlines() or ["no output from Go"])[-1]
-        raise GlassflowError(
-            f"the object store could not be built ({reason}); let this machine reach a Go module proxy, or install "
-            f"{_PROGRAM} {_VERSION} on the PATH"
-        )

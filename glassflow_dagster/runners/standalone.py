@@ -47,10 +47,11 @@ _ANSWER_SECONDS = 10.0
 _LOG_BYTES = 64 * 1024
 # Settings that the master reads of a driver; they are on the command line of its JVM, where no secret may be.
 _OF_MASTER = ("spark.driver.memory", "spark.driver.cores")
-# The store's variables (config/model/state.py, checkpoint/object_storage.py, checkpoint/hdfs_storage.py).
+# The stores' variables (config/model/state.py, checkpoint/*_storage.py).
 _STORE = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION",
     "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "GLASSFLOW_WEBHDFS", "HADOOP_USER_NAME",
+    "GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST",
 )  # fmt: skip
 
 # Of a driver whose worker is lost, for ever: it is started again under another id.

@@ -18,6 +18,7 @@ from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
 from tests.conftest import one_of
 from tests.e2e.support import Pipeline, cli, invoke, kill, rows, start, state, stop
+from tests.google_storage import GoogleServer
 from tests.hdfs import HdfsServer
 from tests.local.conftest import Server
 from tests.object_store import ObjectStoreServer, running_object_store
@@ -106,6 +107,15 @@ def test_a_host_that_is_lost_in_a_batch_leaves_all_to_the_next_one(
 @pytest.mark.parametrize("kind", one_of(KINDS))
 def test_a_host_that_is_lost_leaves_all_in_hdfs(pipeline: Pipeline, hdfs: HdfsServer, kind: str) -> None:
     pipeline.more["state"] = hdfs.definition()
+    require_exact_after_lost_hosts(pipeline, kind)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", one_of(KINDS))
+def test_a_host_that_is_lost_leaves_all_in_googles_storage(
+    pipeline: Pipeline, google_storage: GoogleServer, kind: str
+) -> None:
+    pipeline.more["state"] = google_storage.definition()
     require_exact_after_lost_hosts(pipeline, kind)
 
 
@@ -201,10 +211,10 @@ def test_a_store_that_is_away_for_a_moment_is_waited_for(pipeline: Pipeline, tmp
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("store", ["object_store", "hdfs"])
+@pytest.mark.parametrize("store", ["object_store", "google_storage", "hdfs"])
 def test_state_moves_to_a_store_and_back(pipeline: Pipeline, request: pytest.FixtureRequest, store: str) -> None:
     """The keys move with it: duplicates of what was read before are found in each place."""
-    server: ObjectStoreServer | HdfsServer = request.getfixturevalue(store)
+    server: ObjectStoreServer | GoogleServer | HdfsServer = request.getfixturevalue(store)
     environment = {**server.variables, "GLASSFLOW_STATE": server.state().url}
     pipeline.write().create_topic()
     pipeline.send([{"id": f"k{index}", "n": index} for index in range(100)])

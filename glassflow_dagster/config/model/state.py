@@ -16,8 +16,12 @@ STATE = "GLASSFLOW_STATE"
 # That of WebHDFS, where the definition does not name it.
 WEBHDFS = "GLASSFLOW_WEBHDFS"
 
+# That of a server in place of Google's, where the definition does not name it; Google's own libraries read it.
+GOOGLE_SERVER = "STORAGE_EMULATOR_HOST"
+
 # Hadoop's name of S3 is s3a; s3 is what everybody else writes.
-_OBJECT_STORE = re.compile(r"^s3a?://(?P<bucket>[A-Za-z0-9][A-Za-z0-9.\-]{1,61}[A-Za-z0-9])(?:/(?P<prefix>.*))?$")
+_S3 = re.compile(r"^s3a?://(?P<bucket>[A-Za-z0-9][A-Za-z0-9.\-]{1,61}[A-Za-z0-9])(?:/(?P<prefix>.*))?$")
+_GOOGLE = re.compile(r"^gs://(?P<bucket>[a-z0-9][a-z0-9._\-]{1,220}[a-z0-9])(?:/(?P<prefix>.*))?$")
 _HDFS = re.compile(r"^(?P<server>hdfs://(?P<host>[A-Za-z0-9][A-Za-z0-9.\-]*)(?::\d{1,5})?)(?P<path>/.*)?$")
 # Of the name node's web server, which answers WebHDFS, since Hadoop 3.
 _WEBHDFS_PORT = 9870
@@ -25,11 +29,11 @@ _IS_URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]*:/")
 _DEFAULT_REGION = "us-east-1"
 
 # What a URL of a store may be, for messages.
-STORES = "s3a://BUCKET/PREFIX, hdfs://HOST:PORT/FOLDER or file:///FOLDER"
+STORES = "s3a://BUCKET/PREFIX, gs://BUCKET/PREFIX, hdfs://HOST:PORT/FOLDER or file:///FOLDER"
 
 
 class State(Part):
-    """The store of a pipeline's checkpoint: an S3 bucket, HDFS, or a folder; and how the first two are reached."""
+    """The store of a pipeline's checkpoint: a bucket, HDFS, or a folder; and how the first two are reached."""
 
     url: Text = Field(description=f"{STORES}; the checkpoint is below it, in PIPELINE_ID")
     endpoint: Text | None = Field(
@@ -37,6 +41,7 @@ class State(Part):
         pattern=r"^https?://[^/\s;]+/?(;https?://[^/\s;]+/?)*$",
         description=(
             "s3a: URL of a store other than AWS; if omitted: AWS_ENDPOINT_URL_S3, else AWS_ENDPOINT_URL. "
+            f"gs: URL of a server other than Google's; if omitted: {GOOGLE_SERVER}. "
             "hdfs: URL of WebHDFS, several name nodes with ; between them; if omitted: "
             f"{WEBHDFS}, else http://HOST:{_WEBHDFS_PORT}"
         ),
@@ -60,8 +65,10 @@ class State(Part):
     @classmethod
     def _require_known(cls, url: str) -> str:
         """Return the URL, without a slash at its end, S3's with the scheme s3a; raise ValueError for another one."""
-        if _OBJECT_STORE.match(url):
+        if _S3.match(url):
             return f"s3a://{url.split('://', 1)[1].rstrip('/')}"
+        if _GOOGLE.match(url):
+            return url.rstrip("/")
         if found := _HDFS.match(url):
             return found["server"] + re.sub("//+", "/", found["path"] or "").rstrip("/")
         parts = urlsplit(url)
@@ -77,9 +84,14 @@ class State(Part):
         return self
 
     @property
-    def is_object_store(self) -> bool:
+    def is_s3(self) -> bool:
         """Whether the store is an S3 bucket."""
-        return self.bucket is not None
+        return bool(_S3.match(self.url))
+
+    @property
+    def is_google(self) -> bool:
+        """Whether the store is a bucket of Google Cloud Storage."""
+        return bool(_GOOGLE.match(self.url))
 
     @property
     def is_hdfs(self) -> bool:
@@ -89,23 +101,28 @@ class State(Part):
     @property
     def bucket(self) -> str | None:
         """The bucket; None for a folder."""
-        match = _OBJECT_STORE.match(self.url)
+        match = _S3.match(self.url) or _GOOGLE.match(self.url)
         return match["bucket"] if match else None
 
     @property
     def prefix(self) -> str:
         """What the names of the bucket's objects begin with, without slashes at its ends."""
-        match = _OBJECT_STORE.match(self.url)
+        match = _S3.match(self.url) or _GOOGLE.match(self.url)
         return (match["prefix"] or "").strip("/") if match else ""
 
     @property
     def folder(self) -> Path | None:
-        """The folder; None for an S3 bucket and for HDFS."""
-        return None if self.is_object_store or self.is_hdfs else Path(urlsplit(self.url).path)
+        """The folder; None for a bucket and for HDFS."""
+        return None if self.bucket or self.is_hdfs else Path(urlsplit(self.url).path)
 
     def endpoint_in(self, environment: Mapping[str, str] = os.environ) -> str | None:
-        """Return the URL of the store's server; None for AWS's own."""
+        """Return the URL of the store's server; None for AWS's own. Only for S3."""
         found = self.endpoint or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+        return found.rstrip("/") if found else None
+
+    def google_server_in(self, environment: Mapping[str, str] = os.environ) -> str | None:
+        """Return the URL of a server in place of Google's own; None for that."""
+        found = self.endpoint or environment.get(GOOGLE_SERVER)
         return found.rstrip("/") if found else None
 
     def webhdfs_in(self, environment: Mapping[str, str] = os.environ) -> str:

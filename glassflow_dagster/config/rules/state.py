@@ -11,13 +11,13 @@ def state_problems(config: PipelineConfig) -> Iterator[Problem]:
     """Yield a problem for what cannot be with a checkpoint that is in no folder, and for keys of other stores."""
     if config.state is None:
         return
-    if not config.state.is_object_store:
-        own = {"url", "endpoint"} if config.state.is_hdfs else {"url"}
+    if not config.state.is_s3:
+        own = {"url"} if config.state.folder else {"url", "endpoint"}
         for key in State.model_fields:
             if key not in own and getattr(config.state, key) is not None:
                 yield Problem(f"state.{key}", "applies to s3a:// only; remove it")
-    elif ";" in (config.state.endpoint or ""):
-        yield Problem("state.endpoint", "s3a:// has one; name one")
+    if config.state.bucket and ";" in (config.state.endpoint or ""):
+        yield Problem("state.endpoint", "a bucket has one; name one")
     if config.state.folder is not None:
         return
     if config.pool is not None:

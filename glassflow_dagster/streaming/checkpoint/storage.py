@@ -3,13 +3,13 @@
 Spark reads and writes its own files by Hadoop's file systems; this is for the files that the product reads and writes
 itself. Each store must promise these, and the product uses no more:
 
-| | local folder | object store (object_storage.py) | HDFS (hdfs_storage.py) |
-|---|---|---|---|
-| `create` fails if the file exists, by whomever | a hard link to a synced file | `If-None-Match: *` | rename |
-| `replace`: a reader finds the old or the new content | rename of a synced file | one PUT | rename with OVERWRITE |
-| durable when the call returns | fsync of file and folder | the store's answer to the PUT | the data nodes' memory |
-| a file is found as soon as it is written | yes | yes: S3 reads and lists what was written | yes |
-| rename of a folder | yes | no: nothing rests on it | yes |
+| | local folder | S3 (object_storage.py) | Google (google_storage.py) | HDFS (hdfs_storage.py) |
+|---|---|---|---|---|
+| `create` fails if the file exists | a link to a synced file | `If-None-Match: *` | if generation is 0 | rename |
+| `replace`: one finds the old or the new content | rename of a synced file | PUT | POST | rename, OVERWRITE |
+| durable when the call returns | fsync of file and folder | yes | yes | in the data nodes' memory |
+| a file is found as soon as it is written | yes | yes | yes | yes |
+| rename of a folder | yes | no: nothing rests on it | no | yes |
 """
 
 import errno
@@ -113,12 +113,16 @@ def stored_pipelines(state: State | None, folder: Path) -> tuple[str, ...]:
 def _remote_storage(state: State, path: str) -> Storage:
     """Return the storage at a path of a store that is no folder; raise `GlassflowError` without its library."""
     # Libraries that pipelines with a local checkpoint do not need.
-    extra = "hdfs" if state.is_hdfs else "s3"
+    extra = "hdfs" if state.is_hdfs else "gs" if state.is_google else "s3"
     try:
         if state.is_hdfs:
             from glassflow_dagster.streaming.checkpoint.hdfs_storage import HdfsStorage  # noqa: PLC0415
 
             return HdfsStorage(state, path)
+        if state.is_google:
+            from glassflow_dagster.streaming.checkpoint.google_storage import GoogleStorage  # noqa: PLC0415
+
+            return GoogleStorage(state, path)
         from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise GlassflowError(

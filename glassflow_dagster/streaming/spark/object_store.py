@@ -46,7 +46,7 @@ def use_object_store(spark: SparkSession, state: State, scratch: Path) -> None:
         del settings[_BUFFERS]
     for key, value in settings.items():
         configuration.set(key, value)
-    spark.conf.set(CHECKPOINT_FILES, "glassflow.ObjectStoreFiles")
+    spark.conf.set(CHECKPOINT_FILES, "glassflow.S3Files")
 
 
 def s3a_settings(state: State, scratch: Path) -> dict[str, str]:

@@ -29,6 +29,16 @@ def test_a_bucket_has_a_prefix(url: str, bucket: str, prefix: str) -> None:
     assert state.url == f"s3a://{bucket}{'/' if prefix else ''}{prefix}"
 
 
+def test_a_bucket_may_be_googles(tmp_path: Path) -> None:
+    state = State(url="gs://b_c/p/q/")
+    assert (state.url, state.bucket, state.prefix, state.folder) == ("gs://b_c/p/q", "b_c", "p/q", None)
+    assert (state.is_google, state.is_s3, State(url="s3a://bucket").is_google) == (True, False, False)
+    assert open_storage(state, tmp_path, "p").location == "gs://b_c/p/q/p/checkpoint"
+    environment = {"STORAGE_EMULATOR_HOST": "http://a:1/"}
+    assert (state.google_server_in({}), state.google_server_in(environment)) == (None, "http://a:1")
+    assert State(url="gs://bucket", endpoint="https://b").google_server_in(environment) == "https://b"
+
+
 def test_a_folder_may_be_a_url_too(tmp_path: Path) -> None:
     state = State(url=f"file://{tmp_path}/")
     assert (state.bucket, state.folder) == (None, tmp_path)
@@ -45,7 +55,7 @@ def test_a_folder_may_be_a_url_too(tmp_path: Path) -> None:
 )
 def test_hdfs_has_a_folder_and_a_web_server(url: str, path: str, webhdfs: str) -> None:
     state = State(url=url)
-    assert (state.hdfs_path, state.webhdfs_in({}), state.folder, state.is_object_store) == (path, webhdfs, None, False)
+    assert (state.hdfs_path, state.webhdfs_in({}), state.folder, state.bucket) == (path, webhdfs, None, None)
     environment = {"GLASSFLOW_WEBHDFS": "http://c:1"}
     assert state.webhdfs_in(environment) == "http://c:1"
     assert State(url=url, endpoint="http://a:1;http://b:1").webhdfs_in(environment) == "http://a:1;http://b:1"
@@ -54,7 +64,10 @@ def test_hdfs_has_a_folder_and_a_web_server(url: str, path: str, webhdfs: str) -
     assert state.url == url.replace("//a", "/a").rstrip("/")
 
 
-@pytest.mark.parametrize("url", ["gs://bucket/p", "hdfs:///p", "s3a://", "s3a:///p", "file://host/p", "state", ""])
+@pytest.mark.parametrize(
+    "url",
+    ["abfs://bucket/p", "gs://Bucket/p", "gs:///p", "hdfs:///p", "s3a://", "s3a:///p", "file://host/p", "state", ""],
+)
 def test_another_url_is_refused(url: str) -> None:
     with pytest.raises(ValidationError):
         State(url=url)
@@ -97,9 +110,13 @@ def test_working_files_stay_in_a_folder() -> None:
     [
         ({"url": "s3a://bucket/p", "access_key_id": "k"}, "state: access_key_id and secret_access_key belong together"),
         ({"url": "s3a://bucket/p", "endpoint": "host:9000"}, "state.endpoint: is no URL of a server; write http://"),
-        ({"url": "gs://bucket/p"}, "state.url: 'gs://bucket/p' is no store for state"),
+        (
+            {"url": "abfs://bucket/p"},
+            "state.url: 'abfs://bucket/p' is no store for state; write s3a://BUCKET/PREFIX, gs:",
+        ),
+        ({"url": "gs://bucket/p", "region": "eu-west-1"}, "state.region: applies to s3a:// only; remove it"),
         ({"url": "hdfs://h/p", "region": "eu-west-1"}, "state.region: applies to s3a:// only; remove it"),
-        ({"url": "s3a://bucket/p", "endpoint": "http://a:1;http://b:1"}, "state.endpoint: s3a:// has one; name one"),
+        ({"url": "s3a://bucket/p", "endpoint": "http://a:1;http://b:1"}, "state.endpoint: a bucket has one; name one"),
         ({"url": "file:///p", "endpoint": "http://a:1"}, "state.endpoint: applies to s3a:// only; remove it"),
         ({"url": "file:///p", "region": "eu-west-1"}, "state.region: applies to s3a:// only; remove it"),
     ],

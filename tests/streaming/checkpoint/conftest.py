@@ -5,17 +5,24 @@ from pathlib import Path
 
 import pytest
 
+from glassflow_dagster.streaming.checkpoint.google_storage import GoogleStorage
 from glassflow_dagster.streaming.checkpoint.hdfs_storage import HdfsStorage
 from glassflow_dagster.streaming.checkpoint.storage import LocalStorage, Storage
+from tests.google_storage import GoogleServer
 from tests.hdfs import HdfsServer
 
 
-@pytest.fixture(params=["folder", *(pytest.param(store, marks=pytest.mark.servers) for store in ("bucket", "hdfs"))])
+@pytest.fixture(
+    params=["folder", *(pytest.param(store, marks=pytest.mark.servers) for store in ("bucket", "google", "hdfs"))]
+)
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "folder":
         return LocalStorage(tmp_path / "checkpoint")
     if request.param == "hdfs":
         server: HdfsServer = request.getfixturevalue("hdfs")
         return HdfsStorage(server.state(), "p/checkpoint")
+    if request.param == "google":
+        google: GoogleServer = request.getfixturevalue("google_storage")
+        return GoogleStorage(google.state(), "p/checkpoint")
     make: Callable[[], Storage] = request.getfixturevalue("object_storage")
     return make()

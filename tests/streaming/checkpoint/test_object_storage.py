@@ -24,7 +24,7 @@ pytestmark = pytest.mark.servers
 
 def test_a_file_whose_answer_was_lost_is_its_own(object_store: ObjectStoreServer) -> None:
     """The request is repeated, and the store refuses what it has already created."""
-    proxy = LosingProxy(object_store)
+    proxy = LosingProxy(object_store.port)
     storage = ObjectStorage(object_store.state().model_copy(update={"endpoint": proxy.endpoint}), "p")
     storage.create("before", b"0")
     proxy.to_lose = 1

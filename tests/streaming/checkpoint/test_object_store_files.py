@@ -1,6 +1,6 @@
-"""What Spark expects of its manager of checkpoint files, for that of object stores."""
+"""What Spark expects of its manager of checkpoint files, for those of object stores."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -12,9 +12,14 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.state import State
+from glassflow_dagster.local.ports import free_port
+from glassflow_dagster.streaming.checkpoint.google_storage import GoogleStorage
 from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage
+from glassflow_dagster.streaming.checkpoint.storage import Storage
+from glassflow_dagster.streaming.spark.google_storage import google_storage_jars, google_storage_settings
 from glassflow_dagster.streaming.spark.object_store import object_store_jars, s3a_settings
 from glassflow_dagster.streaming.spark.session import java
+from tests.google_storage import GoogleServer, running_google_storage
 from tests.object_store import LosingProxy, ObjectStoreServer
 
 pytestmark = pytest.mark.servers
@@ -24,19 +29,26 @@ LARGE = bytes(range(256)) * (3 * PART // 256)
 
 
 class Files:
-    """The manager on a prefix of its own, and the objects below it as Python sees them."""
+    """The manager on a prefix of its own, and the objects below it as Python sees them.
 
-    def __init__(self, spark: SparkSession, state: State, scratch: Path) -> None:
+    settings: of Hadoop's file system. jars: with that.
+    """
+
+    def __init__(
+        self, spark: SparkSession, objects: Storage, settings: Mapping[str, str], jars: Sequence[Path]
+    ) -> None:
         jvm = java(spark)
         self._fs = jvm.org.apache.hadoop.fs
-        settings = spark._jsparkSession.sessionState().newHadoopConf()
-        settings.setClassLoader(_loader(spark))
-        for key, value in {**s3a_settings(state, scratch), "fs.s3a.multipart.size": str(PART)}.items():
-            settings.set(key, value)
+        hadoop = spark._jsparkSession.sessionState().newHadoopConf()
+        hadoop.setClassLoader(_loader(spark, tuple(jars)))
         # A file system of the test's own, with its endpoint.
-        settings.set("fs.s3a.impl.disable.cache", "true")
-        self.objects = ObjectStorage(state, "p")
-        self.manager = jvm.glassflow.ObjectStoreFiles(self.path(""), settings)
+        for scheme in ("s3a", "gs"):
+            hadoop.set(f"fs.{scheme}.impl.disable.cache", "true")
+        for key, value in settings.items():
+            hadoop.set(key, value)
+        self.objects = objects
+        files = jvm.glassflow.S3Files if isinstance(objects, ObjectStorage) else jvm.glassflow.GoogleFiles
+        self.manager = files(self.path(""), hadoop)
 
     def path(self, name: str) -> Any:
         return self._fs.Path(f"{self.objects.location}/{name}")
@@ -59,25 +71,39 @@ class Files:
 
 
 @cache
-def _loader(spark: SparkSession) -> Any:
+def _loader(spark: SparkSession, jars: Sequence[Path]) -> Any:
     """Return a class loader with the jars that a driver with such a state has on its class path."""
     gateway, jvm = spark.sparkContext._gateway, java(spark)
     assert gateway
-    jars = object_store_jars(print)
     urls = gateway.new_array(jvm.java.net.URL, len(jars))
     for index, jar in enumerate(jars):
         urls[index] = jvm.java.io.File(str(jar)).toURI().toURL()
     return jvm.java.net.URLClassLoader(urls, jvm.java.lang.Thread.currentThread().getContextClassLoader())
 
 
-@pytest.fixture
-def files(spark: SparkSession, object_store: ObjectStoreServer, tmp_path: Path) -> Files:
-    return Files(spark, object_store.state(), tmp_path)
+def s3_files(spark: SparkSession, state: State, scratch: Path) -> Files:
+    settings = {**s3a_settings(state, scratch), "fs.s3a.multipart.size": str(PART)}
+    return Files(spark, ObjectStorage(state, "p"), settings, object_store_jars(print))
 
 
-def unfinished_uploads(store: ObjectStoreServer) -> list[Path]:
-    """Return the parts of uploads that are neither complete nor aborted, as versitygw keeps them."""
-    return [path for path in store.data.rglob(".sgwtmp/multipart/**/*") if path.is_file()]
+def google_files(spark: SparkSession, state: State, scratch: Path) -> Files:
+    settings = google_storage_settings(state, scratch)
+    return Files(spark, GoogleStorage(state, "p"), settings, google_storage_jars(print))
+
+
+@pytest.fixture(params=[s3_files, google_files])
+def files(spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path) -> Files:
+    make = request.param
+    server: ObjectStoreServer | GoogleServer = request.getfixturevalue(
+        "object_store" if make is s3_files else "google_storage"
+    )
+    made: Files = make(spark, server.state(), tmp_path)
+    return made
+
+
+def left_over(store: ObjectStoreServer, scratch: Path) -> list[Path]:
+    """Return parts of uploads that are neither complete nor aborted, as versitygw keeps them, and local files."""
+    return [path for path in (*store.data.rglob(".sgwtmp/multipart/**/*"), *scratch.rglob("*")) if path.is_file()]
 
 
 def already_exists(action: Callable[[], object]) -> bool:
@@ -106,14 +132,16 @@ def test_a_file_appears_whole_when_it_is_closed(files: Files, content: bytes, ov
 
 
 @pytest.mark.parametrize("content", [b"other", LARGE], ids=["small", "large"])
-def test_an_existing_file_is_not_overwritten(files: Files, object_store: ObjectStoreServer, content: bytes) -> None:
+def test_an_existing_file_is_not_overwritten(
+    files: Files, object_store: ObjectStoreServer, tmp_path: Path, content: bytes
+) -> None:
     files.write("offsets/0", b"first")
     out = files.begin("offsets/0", content)
     assert already_exists(out.close)
     out.cancel()
     assert files.objects.read("offsets/0") == b"first"
     assert list(files.objects.walk()) == ["offsets/0"]
-    assert unfinished_uploads(object_store) == []
+    assert left_over(object_store, tmp_path) == []
 
 
 def test_an_existing_file_is_overwritten_where_that_is_allowed(files: Files) -> None:
@@ -125,14 +153,14 @@ def test_an_existing_file_is_overwritten_where_that_is_allowed(files: Files) -> 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("content", [b"v1", LARGE], ids=["small", "large"])
 def test_a_cancelled_file_leaves_nothing(
-    files: Files, object_store: ObjectStoreServer, content: bytes, overwrite: bool
+    files: Files, object_store: ObjectStoreServer, tmp_path: Path, content: bytes, overwrite: bool
 ) -> None:
     out = files.begin("offsets/0", content, overwrite=overwrite)
     out.cancel()
     out.close()
     out.cancel()
     assert list(files.objects.walk()) == []
-    assert unfinished_uploads(object_store) == []
+    assert left_over(object_store, tmp_path) == []
     files.write("offsets/0", b"next", overwrite=overwrite)
     assert files.read("offsets/0") == b"next"
 
@@ -192,9 +220,9 @@ def test_files_are_listed_and_deleted(files: Files) -> None:
 
 @pytest.fixture
 def losing(spark: SparkSession, object_store: ObjectStoreServer, tmp_path: Path) -> Iterator[tuple[Files, LosingProxy]]:
-    proxy = LosingProxy(object_store)
+    proxy = LosingProxy(object_store.port)
     state = object_store.state().model_copy(update={"endpoint": proxy.endpoint})
-    yield Files(spark, state, tmp_path), proxy
+    yield s3_files(spark, state, tmp_path), proxy
     proxy.close()
 
 
@@ -207,6 +235,32 @@ def test_a_file_whose_answer_was_lost_is_its_own(losing: tuple[Files, LosingProx
     assert proxy.lost == 1
     assert files.read("offsets/1") == b"second"
     assert already_exists(files.begin("offsets/1", b"third").close)
+
+
+@pytest.fixture
+def losing_google(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[Files, LosingProxy]]:
+    port = free_port()
+    proxy = LosingProxy(port)
+    with running_google_storage(tmp_path / "google", port, proxy.endpoint) as server:
+        state = server.state().model_copy(update={"endpoint": proxy.endpoint})
+        yield google_files(spark, state, tmp_path), proxy
+    proxy.close()
+
+
+def test_a_file_of_googles_whose_answer_was_lost_may_be_anothers_but_is_whole(
+    losing_google: tuple[Files, LosingProxy],
+) -> None:
+    """The upload is repeated, and refused as there is one; the driver then reads the checkpoint again."""
+    files, proxy = losing_google
+    files.write("offsets/0", b"first")
+    proxy.to_lose = 1
+    assert already_exists(files.begin("offsets/1", b"second").close)
+    assert proxy.lost == 1
+    assert files.read("offsets/1") == b"second"
+    proxy.to_lose = 1
+    files.write("offsets/1", b"third", overwrite=True)
+    assert proxy.lost == 2
+    assert files.read("offsets/1") == b"third"
 
 
 def test_an_equal_file_of_another_writer_is_none_of_its_own(files: Files) -> None:

@@ -1,0 +1,230 @@
+"""A checkpoint's files in a bucket of Google Cloud Storage, by Google's client.
+
+obstore speaks Google's XML interface, which no server but Google's has whole; this client and Hadoop's connector speak
+the JSON one. `storage.py` imports this module only where it is needed.
+"""
+
+import uuid
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import TypeVar
+
+import requests
+from google.api_core import exceptions
+from google.api_core.retry import Retry
+from google.auth.credentials import AnonymousCredentials
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
+from google.cloud.storage import Blob, Bucket, Client
+from google.cloud.storage.retry import DEFAULT_RETRY
+
+from glassflow_dagster.config.model.state import State
+from glassflow_dagster.streaming.checkpoint.storage import StorageError
+
+T = TypeVar("T")
+
+# The name of the metadata that says which call has created an object.
+_WRITER = "glassflow-writer"
+# The client wants a project, by which buckets are listed and created; neither is done.
+_PROJECT = "none"
+# In Google's text for an object that is not found because its bucket is not.
+_NO_BUCKET = "bucket does not exist"
+# A server that does not answer is asked again for so long, as one of S3 is.
+_RETRY_SECONDS = 60.0
+_FIRST_RETRY_SECONDS = 10.0  # at a start: a wrong address should show soon
+_TIMEOUTS = (5.0, 30.0)  # to connect, and for an answer
+
+
+class GoogleStorage:
+    """A `Storage` (storage.py) below a prefix of a bucket."""
+
+    def __init__(self, state: State, path: str) -> None:
+        """Prepare the access, without a request. path: of the root, below the URL of `state`."""
+        assert state.bucket
+        self._bucket_name = state.bucket
+        self._root = "/".join(part for part in (state.prefix, path.strip("/")) if part)
+        self._endpoint = state.google_server_in()
+
+    @property
+    def location(self) -> str:
+        """See `Storage`."""
+        return f"gs://{self._bucket_name}/{self._root}".rstrip("/")
+
+    @property
+    def folder(self) -> None:
+        """See `Storage`."""
+        return
+
+    @property
+    def is_shared(self) -> bool:
+        """See `Storage`."""
+        return True
+
+    def path(self, name: str) -> str:
+        """See `Storage`."""
+        return f"{self.location}/{name}"
+
+    def require_usable(self) -> None:
+        """Raise `StorageError` where the bucket does not exist or may not be listed, or its server does not answer."""
+
+        def list_one(_: str, retry: Retry) -> None:
+            for _blob in self._bucket.list_blobs(
+                prefix=_below(self._root), max_results=1, timeout=_TIMEOUTS, retry=retry
+            ):
+                return
+
+        try:
+            self._ask("", list_one, _FIRST_RETRY_SECONDS)
+        except FileNotFoundError:
+            raise StorageError(self._without_bucket(self.location)) from None
+
+    def require_atomic_creation(self) -> None:
+        """See `Storage`; Google promises it."""
+
+    def read(self, name: str) -> bytes:
+        """See `Storage`."""
+        return bytes(
+            self._ask(name, lambda key, retry: self._blob(key).download_as_bytes(timeout=_TIMEOUTS, retry=retry))
+        )
+
+    def exists(self, name: str) -> bool:
+        """See `Storage`."""
+        return bool(self._ask(name, lambda key, retry: self._blob(key).exists(timeout=_TIMEOUTS, retry=retry)))
+
+    def names(self, folder: str) -> list[str]:
+        """See `Storage`."""
+
+        def find(key: str, retry: Retry) -> list[str]:
+            found = self._bucket.list_blobs(prefix=_below(key), delimiter="/", timeout=_TIMEOUTS, retry=retry)
+            # The folders are known when all pages are read.
+            files = [blob.name for blob in found if blob.size]
+            return [*files, *found.prefixes]
+
+        return [key.rstrip("/").rpartition("/")[2] for key in self._ask(folder, find)]
+
+    def walk(self, folder: str = "") -> Iterator[str]:
+        """See `Storage`."""
+        for key in self._keys(folder):
+            yield key[len(self._root) :].lstrip("/")
+
+    def create(self, name: str, content: bytes) -> None:
+        """See `Storage`. The answer to an upload may be lost, and the upload repeated: then the object is its own."""
+        writer = str(uuid.uuid4())
+
+        def upload(key: str, retry: Retry) -> None:
+            blob = self._blob(key)
+            blob.metadata = {_WRITER: writer}
+            # No generation: there is no such object.
+            blob.upload_from_string(content, if_generation_match=0, timeout=_TIMEOUTS, retry=retry)
+
+        try:
+            self._ask(name, upload)
+        except FileExistsError:
+            if self._ask(name, self._writer) != writer:
+                raise
+
+    def replace(self, name: str, content: bytes) -> None:
+        """See `Storage`."""
+
+        def upload(key: str, retry: Retry) -> None:
+            self._blob(key).upload_from_string(content, timeout=_TIMEOUTS, retry=retry)
+
+        self._ask(name, upload)
+
+    def delete(self, name: str) -> None:
+        """See `Storage`."""
+        try:
+            self._ask(name, lambda key, retry: self._blob(key).delete(timeout=_TIMEOUTS, retry=retry))
+        except FileNotFoundError:
+            return
+
+    def delete_folder(self, folder: str) -> None:
+        """See `Storage`."""
+        for name in self.walk(folder):
+            self.delete(name)
+
+    def _keys(self, folder: str) -> list[str]:
+        """Return the keys of all objects below a folder, without those that only mark a folder.
+
+        These are empty, as none of a checkpoint's files is.
+        """
+
+        def find(key: str, retry: Retry) -> list[str]:
+            found = self._bucket.list_blobs(prefix=_below(key), timeout=_TIMEOUTS, retry=retry)
+            return [blob.name for blob in found if blob.size]
+
+        return self._ask(folder, find)
+
+    def _writer(self, key: str, retry: Retry) -> str | None:
+        """Return which call has created an object."""
+        blob = self._blob(key)
+        blob.reload(timeout=_TIMEOUTS, retry=retry)
+        writer: str | None = (blob.metadata or {}).get(_WRITER)
+        return writer
+
+    def _blob(self, key: str) -> Blob:
+        return self._bucket.blob(key)
+
+    @cached_property
+    def _bucket(self) -> Bucket:
+        """Return the bucket, without a request for it; raise `StorageError` without credentials."""
+        options = {"api_endpoint": self._endpoint} if self._endpoint else {}
+        # A server of tests, on the same host or network, has no credentials.
+        is_plain = (self._endpoint or "").startswith("http:")
+        credentials = AnonymousCredentials() if is_plain else None  # type: ignore[no-untyped-call]
+        try:
+            client = Client(project=_PROJECT, credentials=credentials, client_options=options)
+        except DefaultCredentialsError:
+            raise StorageError(
+                f"{self.location}: there are no credentials of Google's; set GOOGLE_APPLICATION_CREDENTIALS to the "
+                "file of a service account, or run on a machine with one"
+            ) from None
+        return client.bucket(self._bucket_name)
+
+    def _ask(self, name: str, request: Callable[[str, Retry], T], seconds: float = _RETRY_SECONDS) -> T:
+        """Return what a request for an object returns; raise the errors of `Storage`, and `StorageError`.
+
+        name: of the object below the root. request: gets its key in the bucket, and how to repeat it. seconds: how long
+        it is repeated if nobody answers.
+        """
+        key = "/".join(part for part in (self._root, name) if part)
+        path = f"gs://{self._bucket_name}/{key}"
+        try:
+            return request(key, DEFAULT_RETRY.with_timeout(seconds))
+        except exceptions.NotFound as error:
+            if _NO_BUCKET in error.message:
+                raise StorageError(self._without_bucket(path)) from None
+            raise FileNotFoundError(path) from None
+        except exceptions.PreconditionFailed:
+            raise FileExistsError(path) from None
+        except (exceptions.RetryError, requests.RequestException, ConnectionError, TransportError) as error:
+            raise StorageError(
+                f"{path}: {self._server} does not answer ({_first_line(error)}); check the endpoint (state.endpoint) "
+                "and the network, then start the pipeline again"
+            ) from None
+        except (exceptions.Forbidden, exceptions.Unauthorized, GoogleAuthError) as error:
+            raise StorageError(
+                f"{path}: {self._server} refuses access ({_first_line(error)}); check the credentials, and grant them "
+                "the role Storage Object User on the bucket"
+            ) from None
+        except exceptions.GoogleAPIError as error:
+            raise StorageError(f"{path}: {self._server}: {_first_line(error)}; start the pipeline again") from None
+
+    def _without_bucket(self, path: str) -> str:
+        return (
+            f"{path}: bucket {self._bucket_name} does not exist on {self._server}; create it, or correct the URL of "
+            "the state"
+        )
+
+    @property
+    def _server(self) -> str:
+        return self._endpoint or "Google Cloud Storage"
+
+
+def _below(key: str) -> str | None:
+    """Return what the keys of a folder begin with; None for the bucket's own."""
+    return f"{key}/" if key else None
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error's text."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
