@@ -23,6 +23,7 @@ def take_picture(url: str, size: tuple[int, int], file: Path) -> None:
     """Write a picture of a page. size: of the window, width and height in pixels."""
     chromium = find_chromium()
     assert chromium, "no Chromium on the PATH"
+    file.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as profile:
         window = f"--window-size={size[0]},{size[1]}"
         command = [chromium, *_CHROMIUM, f"--user-data-dir={profile}", window, f"--virtual-time-budget={_DRAWN_MS}"]
