@@ -3,8 +3,8 @@
 import json
 import random
 import shutil
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
 from tests.conftest import one_of
 from tests.e2e.support import Pipeline, cli, invoke, kill, rows, start, state, stop
-from tests.google_storage import GoogleServer
+from tests.google_storage import GoogleServer, running_google_storage
 from tests.hdfs import HdfsServer
 from tests.local.conftest import Server
 from tests.object_store import ObjectStoreServer, running_object_store
@@ -187,11 +187,16 @@ def test_of_two_drivers_with_two_servers_one_has_the_checkpoint(
 
 
 @pytest.mark.long
-def test_a_store_that_is_away_for_a_moment_is_waited_for(pipeline: Pipeline, tmp_path: Path) -> None:
+@pytest.mark.parametrize("run_store", one_of([running_object_store, running_google_storage]))
+def test_a_store_that_is_away_for_a_moment_is_waited_for(
+    pipeline: Pipeline,
+    tmp_path: Path,
+    run_store: Callable[..., AbstractContextManager[ObjectStoreServer | GoogleServer]],
+) -> None:
     data, port = tmp_path / "objects" / "data", free_port()
     pipeline.sink = {"max_batch_size": 100}
     sent = with_copies()
-    with running_object_store(data, port) as store:
+    with run_store(data, port) as store:
         pipeline.more["state"] = store.definition()
         pipeline.write().create_topic()
         pipeline.send(sent[:4000])
@@ -201,7 +206,7 @@ def test_a_store_that_is_away_for_a_moment_is_waited_for(pipeline: Pipeline, tmp
         # The store is killed. The driver learns of further records meanwhile.
         pipeline.send(sent[4000:])
         wait_until(lambda: waiting_records(pipeline) > 4000, "the driver knows of further records")
-        with running_object_store(data, port):
+        with run_store(data, port):
             wait_until(lambda: pipeline.ledger()["read"] == len(sent), "all is read", evidence=lambda: state(pipeline))
             stop(pipeline)
     finally:

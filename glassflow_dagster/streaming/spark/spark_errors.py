@@ -47,8 +47,11 @@ _KNOWN_ERRORS = (
         ),
     ),
     (
-        # Of Hadoop's S3A and of AWS's SDK below it.
-        re.compile(r"AccessDeniedException: s3a://|\bAWS\w+Exception|UnknownStoreException|SdkClientException"),
+        # Of Hadoop's S3A and of AWS's SDK below it; of Google's connector.
+        re.compile(
+            r"AccessDeniedException: s3a://|\bAWS\w+Exception|UnknownStoreException|SdkClientException"
+            r"|Error \w+ '?gs://|Upload failed for 'gs://|GoogleJsonResponseException"
+        ),
         (
             "the object store of the checkpoint refuses access or does not answer; check the store, its credentials "
             "and the network, then start the pipeline again, which continues where it stopped"

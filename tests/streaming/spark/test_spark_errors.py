@@ -49,6 +49,14 @@ ITS_PLAN = "=== Streaming Query ===\nCaused by: nothing of the kind\n"
             "the object store of the checkpoint refuses access",
         ),
         (
+            "java.io.IOException: Error accessing gs://b/p/offsets/1\nCaused by: java.net.ConnectException: refused",
+            "the object store of the checkpoint refuses access or does not answer",
+        ),
+        (
+            "java.io.IOException: Upload failed for 'gs://b/p/offsets/1'\nCaused by: 403 Forbidden",
+            "the object store of the checkpoint refuses access",
+        ),
+        (
             "FileAlreadyExistsException: s3a://b/p/offsets/3: was written by another query",
             "another driver uses this checkpoint, maybe on another host",
         ),
