@@ -89,6 +89,23 @@ def insert_report(  # noqa: PLR0913 - the columns of a row
         raise to_glassflow_error(client, error) from error
 
 
+def newest_epochs(client: Client, database: str, pipeline_id: str, submission: str) -> tuple[int, int]:
+    """Return the newest epoch of a submission's drivers, and of all drivers of a pipeline; 0 where there is none.
+
+    submission: of the drivers by their launcher, as in their heartbeats. Raises what `fetch` raises.
+    """
+    if not has_table(client, database, DRIVERS.name):
+        return 0, 0
+    [row] = fetch(
+        client,
+        "SELECT maxIf(epoch, JSONExtractString(heartbeat, 'submission') = {submission:String}), max(epoch) "
+        f"FROM {DRIVERS.full_name(database)} WHERE pipeline_id = {{pipeline:String}}",
+        {"pipeline": pipeline_id, "submission": submission},
+    )
+    own, newest = row
+    return own, newest
+
+
 def newest_report(client: Client, database: str, pipeline_id: str) -> DriverReport | None:
     """Return the newest heartbeat of a pipeline's newest driver; None where there is none, or no such table.
 

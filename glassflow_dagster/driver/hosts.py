@@ -8,15 +8,15 @@ stop the older one.
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clickhouse_connect.driver.client import Client
 from pydantic import ValidationError
 
 from glassflow_dagster.bookkeeping.drivers import DriverReport, newest_report
-from glassflow_dagster.bookkeeping.stop_requests import request_stop, stop_requester
+from glassflow_dagster.bookkeeping.stop_requests import request_stop, stop_requester, stop_requests
 from glassflow_dagster.clickhouse.client import address, connect
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable
 from glassflow_dagster.config.model.pipeline import PipelineConfig
@@ -76,6 +76,8 @@ def stop(
             if _heartbeat_of(report_there) is None:
                 return _stop_other_version(client, config, report_there)
             if not _may_run(_status_by(client, config, here, report_there)):
+                # A cluster may be about to start it again, or the host that has started it.
+                request_stop(client, config.sink.connection_params.database, config.pipeline_id, report_there.epoch)
                 return Ending.NOT_RUNNING
             return _stop_there(client, config, report_there, timeout)
     except ClickHouseUnreachable as error:
@@ -83,24 +85,45 @@ def stop(
         return Ending.NOT_RUNNING
 
 
-def stopped_by(config: PipelineConfig) -> str:
-    """Return the host that has asked the newest driver to stop; empty where none has, or ClickHouse does not answer."""
-    database = config.sink.connection_params.database
+@dataclass(frozen=True)
+class Shared:
+    """What ClickHouse knows of a pipeline's drivers.
+
+    status: of the newest one, or of this host's if that is newer. epoch: of the newest one; 0 where there is none.
+    requests: to stop them. is_stopped: the newest driver is asked to stop.
+    """
+
+    status: StreamStatus
+    epoch: int
+    requests: int
+    is_stopped: bool
+
+
+def look(state: Path, config: PipelineConfig) -> Shared:
+    """Return what ClickHouse knows; raises `GlassflowError`, at once where it did not answer a moment ago."""
+    here = process.status(state, config.pipeline_id)
+    database, where = config.sink.connection_params.database, address(config.sink.connection_params)
+    if time.monotonic() < _ask_again.get(where, 0.0):
+        raise ClickHouseUnreachable(f"ClickHouse at {where} did not answer a moment ago; try again when it does")
     try:
         with _client(config) as client:
             report = newest_report(client, database, config.pipeline_id)
-            return (report and stop_requester(client, database, config.pipeline_id, report.epoch)) or ""
-    except GlassflowError:
-        return ""
+            asked = stop_requests(client, database, config.pipeline_id)
+            newest = _status_by(client, config, here, report) if report else here
+    except ClickHouseUnreachable:
+        _ask_again[where] = time.monotonic() + _AWAY_SECONDS
+        raise
+    epoch = report.epoch if report else 0
+    return Shared(newest, epoch, asked.count, is_stopped=asked.count > 0 and asked.epoch >= epoch)
 
 
 def tell_stopped(config: PipelineConfig) -> None:
-    """Let all hosts know that the stream is not wanted any more, though its newest driver has ended already.
+    """Ask the newest driver to stop, and let all hosts know that the stream is not wanted; do not wait for its end.
 
-    Where ClickHouse does not answer they are not told. A host that has started the stream may then start it again.
+    Raises `GlassflowError`.
     """
     database = config.sink.connection_params.database
-    with suppress(ClickHouseUnreachable), _client(config) as client:
+    with _client(config) as client:
         if report := newest_report(client, database, config.pipeline_id):
             request_stop(client, database, config.pipeline_id, report.epoch)
 
@@ -235,7 +258,7 @@ def _stop_there(client: Client, config: PipelineConfig, report: DriverReport, ti
             raise GlassflowError(
                 f"{config.pipeline_id}: the driver on host {report.host}{process_there} has not stopped within "
                 f"{timeout:.0f} s; its last heartbeat is {current.age:.0f} s old. It stops as soon as it reads the "
-                "request, and does not start again; if that host is lost, nothing is left to do"
+                "request, also if a cluster starts it again elsewhere; if that host is lost, nothing is left to do"
             )
         time.sleep(_POLL)
 

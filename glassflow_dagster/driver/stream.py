@@ -1,5 +1,6 @@
 """Runs a pipeline's stream: prepares the servers, opens Spark's session and the checkpoint, watches the query."""
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from glassflow_dagster.driver.schema_changes import SchemaChanges, require_not_s
 from glassflow_dagster.driver.shared_heartbeat import SharedHeartbeat
 from glassflow_dagster.driver.signals import Stopped, StopRequest
 from glassflow_dagster.driver.spark_process import SparkStart
+from glassflow_dagster.driver.submission_end import require_current
 from glassflow_dagster.driver.supervise import supervise
 from glassflow_dagster.driver.topics import with_further_topics, with_matching_topics
 from glassflow_dagster.metrics.server import serve_metrics
@@ -29,6 +31,8 @@ from glassflow_dagster.streaming.spark.session import protobuf_answers
 
 # An older driver ends with its next insert, so it writes to the checkpoint once or twice after it was replaced.
 _MOST_CONFLICTS = 5
+# One so long after the last has another reason: in Google's storage, a lost answer.
+_CONFLICTS_SECONDS = 600.0
 
 
 def stream(run: RunContext, spark_start: SparkStart, stop: StopRequest) -> Totals:
@@ -42,6 +46,7 @@ def stream(run: RunContext, spark_start: SparkStart, stop: StopRequest) -> Total
             run = with_matching_topics(run)
             prepared = prepare(run)
             run.retry(lambda: require_not_stopped(prepared.client, prepared.config))
+            run.retry(lambda: require_current(prepared.client, prepared.config, run.options.submission))
         return _run_query(replace(run, config=prepared.config), prepared, spark_start, stop)
 
 
@@ -67,7 +72,7 @@ def _run_query(run: RunContext, prepared: Prepared, spark_start: SparkStart, sto
                 # First, as a column that is added changes the table of an open batch.
                 totals += QueryStarter(run, prepared, opened, spark, bound).finish_open_batch()
                 run, prepared = changes.at_start(run, prepared)
-            conflicts = 0
+            conflicts, last_conflict = 0, 0.0
             while True:
                 queries = QueryStarter(run, prepared, opened, spark, bound)
                 try:
@@ -75,7 +80,8 @@ def _run_query(run: RunContext, prepared: Prepared, spark_start: SparkStart, sto
                     known = changes.known(run)
                     ended = supervise(run, queries.start(), stop, spark, known, shared)
                 except CheckpointConflict as conflict:
-                    conflicts += 1
+                    is_late = time.monotonic() - last_conflict > _CONFLICTS_SECONDS
+                    conflicts, last_conflict = 1 if is_late else conflicts + 1, time.monotonic()
                     if conflicts > _MOST_CONFLICTS:
                         raise
                     run.warn(f"{conflict}; reading the checkpoint again")

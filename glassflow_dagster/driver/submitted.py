@@ -76,7 +76,6 @@ def _run(submission: Submission, log: DriverLog) -> int:
         want(prepare_folder(submission.state, config.pipeline_id))
         drive(config, options, log)
     except Fenced as fenced:
-        # Started again, this driver would fence off the newer one.
         log(f"{fenced}; this driver ends, and is not started again")
         return 0
     except GlassflowError as error:

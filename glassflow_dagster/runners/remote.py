@@ -1,16 +1,19 @@
 """What runners share whose drivers run on other hosts: another system starts them, and starts them again."""
 
 import fcntl
-import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver import hosts
 from glassflow_dagster.driver.heartbeat import Heartbeat, make_pipeline_folder, pipeline_folder
+from glassflow_dagster.driver.hosts import Shared
 from glassflow_dagster.driver.log import failure_in, message_in
 from glassflow_dagster.driver.process import (
     STOP_TIMEOUT,
@@ -25,9 +28,12 @@ from glassflow_dagster.driver.process import (
 from glassflow_dagster.driver.submission import STOPPED
 from glassflow_dagster.driver.wanted import is_wanted, unwant, want
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runners.notes import read_note, write_note
 from glassflow_dagster.runners.runner import LOG_LINES, DriverOptions
 
 POLL_SECONDS = 1.0
+# The note of what was known at the last launch, in the pipeline's local folder.
+_KNOWN = "launched.json"
 # What ClickHouse knows of the driver before the one that runs now.
 _ENDED = frozenset({StreamState.STOPPED, StreamState.FAILED, StreamState.STALE})
 
@@ -46,6 +52,18 @@ class RemoteDriver:
     fingerprint: str
     place: str
     submission: str = ""
+
+
+class Known(BaseModel):
+    """What ClickHouse knew of a pipeline when this host launched it: the newest driver's epoch, and stop requests.
+
+    What is newer was done elsewhere, or by that driver.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    epoch: int = 0
+    requests: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,13 +94,9 @@ class RemoteRunner(DriverOptions, ABC):
         """Return whether the stream is meant to run, as this host has noted."""
         return is_wanted(pipeline_folder(self.state, pipeline_id))
 
-    def _driver_of_others(self, config: PipelineConfig, driver: RemoteDriver | None) -> StreamStatus | None:  # noqa: ARG002 - see StandaloneRunner
-        """Return the status of a driver that runs, and is not the one that `_find` has found; None without one."""
-        return None
-
-    def _stop_others(self, config: PipelineConfig, timeout: float) -> Ending:  # noqa: ARG002 - see StandaloneRunner
-        """Stop a driver that `_find` does not find; raises `GlassflowError` when it has not ended in time."""
-        return Ending.NOT_RUNNING
+    def _is_of_others(self, shared: Shared, driver: RemoteDriver | None, known: Known) -> bool:  # noqa: ARG002 - see StandaloneRunner
+        """Return whether the newest driver that ClickHouse knows is one that `_find` cannot find."""
+        return False
 
     def launch(self, config: PipelineConfig, report: Callable[[str], None]) -> StreamStatus:
         """Start a driver, wait until it is up, and return the stream's status.
@@ -91,8 +105,9 @@ class RemoteRunner(DriverOptions, ABC):
         """
         self._require_runnable(config)
         with self._alone(config.pipeline_id):
-            if other := self._driver_of_others(config, self._find(config.pipeline_id)):
-                raise LaunchFailed(config.pipeline_id, f"it is running already ({other.message})", other.log_shown, "")
+            found = self.status(config)
+            if found.host and _runs(found):
+                raise LaunchFailed(config.pipeline_id, f"it is running already ({found.message})", found.log_shown, "")
             return self._launch(config, report)
 
     def ensure_running(self, config: PipelineConfig, report: Callable[[str], None]) -> tuple[StreamStatus, Action]:
@@ -113,11 +128,24 @@ class RemoteRunner(DriverOptions, ABC):
             return self._launch(config, report)
 
     def stop(self, config: PipelineConfig, timeout: float = STOP_TIMEOUT) -> Ending:
-        """Stop the driver after its current batch and mark the stream as not wanted."""
+        """Stop the driver after its current batch and mark the stream as not wanted, on all hosts.
+
+        Raises `GlassflowError`, after the system's driver has ended, where other hosts could not be told.
+        """
+        try:
+            # First, as another host that has launched it would start it again.
+            hosts.tell_stopped(config)
+        except GlassflowError as error:
+            ending = self.stop_pipeline(config.pipeline_id, timeout)
+            raise GlassflowError(
+                f"{config.pipeline_id}: {ending.value.replace('_', ' ')}; other hosts, which may run it or start it "
+                f"again, could not be told: {error}"
+            ) from None
         ending = self.stop_pipeline(config.pipeline_id, timeout)
-        if ending is Ending.NOT_RUNNING:
-            ending = self._stop_others(config, timeout)
-        # Another host may have submitted it, and would start it again.
+        found = self.status(config)
+        if found.host and (_runs(found) or found.state is StreamState.STALE):
+            return hosts.stop(self.state, config, timeout)
+        # Its system may have started it again in between.
         hosts.tell_stopped(config)
         return ending
 
@@ -129,17 +157,22 @@ class RemoteRunner(DriverOptions, ABC):
         """Return the stream's status as the system sees its driver, with the heartbeat that ClickHouse has of it."""
         driver = self._find(config.pipeline_id)
         of_system = self._status(config.pipeline_id, driver)
-        if driver is None or driver.state not in UP:
-            return self._driver_of_others(config, driver) or replace(
-                of_system, wanted=of_system.wanted and hosts.stopped_by(config) in {"", socket.gethostname()}
+        if driver and driver.state in UP and driver.state is not StreamState.RUNNING:
+            return of_system
+        try:
+            shared = hosts.look(self.state, config)
+        except GlassflowError as error:
+            return replace(of_system, message=f"{of_system.message}; what other hosts know of it is not known: {error}")
+        if driver and driver.state is StreamState.RUNNING:
+            return _with_heartbeat(of_system, driver, shared.status)
+        known = _known_at_launch(of_system.folder)
+        if self._is_of_others(shared, driver, known):
+            # One that was ended in good order is started again by whoever has ended it.
+            return replace(
+                shared.status, wanted=shared.status.wanted and shared.status.state is not StreamState.STOPPED
             )
-        if driver.state is not StreamState.RUNNING:
-            return of_system
-        shared = hosts.status(self.state, config)
-        if not shared.host or not is_of(driver, shared.heartbeat) or shared.state in _ENDED:
-            return of_system
-        message = f"{of_system.message}; {shared.message}"
-        return replace(of_system, state=shared.state, message=message, heartbeat=shared.heartbeat)
+        was_stopped = shared.is_stopped and shared.requests > known.requests
+        return replace(of_system, wanted=of_system.wanted and not was_stopped)
 
     def logs(self, config: PipelineConfig, lines: int = LOG_LINES) -> str:
         """Return the last lines of the driver's log; empty where there is none."""
@@ -164,17 +197,17 @@ class RemoteRunner(DriverOptions, ABC):
 
     def _action_for(self, config: PipelineConfig) -> Action:
         """Return what the stream needs so that a healthy driver runs this definition."""
-        driver = self._find(config.pipeline_id)
-        fingerprint = driver.fingerprint if driver else ""
-        if driver is None or driver.state not in UP:
-            other = self._driver_of_others(config, driver)
-            if other is None or other.heartbeat is None:
-                return Action.LAUNCHED if driver is None or driver.state is StreamState.STOPPED else Action.RESTARTED
-            fingerprint = other.heartbeat.fingerprint
+        driver, found = self._find(config.pipeline_id), self.status(config)
+        if driver and driver.state in UP:
+            fingerprint = driver.fingerprint
+        elif found.host and found.heartbeat and _runs(found):
+            fingerprint = found.heartbeat.fingerprint
+        else:
+            return Action.LAUNCHED if found.state is StreamState.STOPPED else Action.RESTARTED
         if fingerprint != config.fingerprint:
             return Action.REDEPLOYED
         # The system sees a process that runs, and its heartbeat whether it makes progress.
-        return Action.HEALTH_CHECKED if self.status(config).state in UP else Action.RESTARTED
+        return Action.HEALTH_CHECKED if found.state in UP else Action.RESTARTED
 
     def _launch(self, config: PipelineConfig, report: Callable[[str], None]) -> StreamStatus:
         """Submit a driver and wait until it is up; raise `LaunchFailed`, and have it ended, where it is not."""
@@ -184,7 +217,11 @@ class RemoteRunner(DriverOptions, ABC):
             raise LaunchFailed(pipeline_id, f"it is running already ({current.message})", current.place, "")
         # A driver of this host would be fenced off, and would take the stream for unwanted then.
         take_over(self.state, pipeline_id, report)
-        want(pipeline_folder(self.state, pipeline_id))
+        folder = pipeline_folder(self.state, pipeline_id)
+        # Not known while ClickHouse is away, without which no driver can start either.
+        shared = hosts.look(self.state, config)
+        write_note(folder / _KNOWN, Known(epoch=shared.epoch, requests=shared.requests))
+        want(folder)
         self._submit(config, report)
         failure = self._await_up(pipeline_id, report)
         if failure is not None:
@@ -216,10 +253,15 @@ class RemoteRunner(DriverOptions, ABC):
     def _end_all(self, config: PipelineConfig, report: Callable[[str], None]) -> None:
         """End the driver, whoever has launched it, before another one is launched."""
         self._end(config.pipeline_id, STOP_TIMEOUT, report)
-        if self._driver_of_others(config, self._find(config.pipeline_id)) is None:
+        found = self.status(config)
+        if not found.host:
+            return
+        if not _runs(found):
+            # Its system may be about to start it again.
+            hosts.tell_stopped(config)
             return
         try:
-            self._stop_others(config, STOP_TIMEOUT)
+            hosts.stop(self.state, config, STOP_TIMEOUT)
         except GlassflowError as error:
             report(f"{error}; the driver that is started now takes over")
 
@@ -274,6 +316,25 @@ class RemoteRunner(DriverOptions, ABC):
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def _known_at_launch(folder: Path) -> Known:
+    """Return what was known at this host's last launch of a pipeline."""
+    remedy = "remove it; a stop by another host may then be overlooked once"
+    return read_note(folder / _KNOWN, Known, remedy) or Known()
+
+
+def _runs(found: StreamStatus) -> bool:
+    """Return whether a stream's driver runs, whether it makes progress or not."""
+    return found.state in UP or found.state is StreamState.STALLED
+
+
+def _with_heartbeat(of_system: StreamStatus, driver: RemoteDriver, shared: StreamStatus) -> StreamStatus:
+    """Return the status of a driver that the system sees running, with its heartbeat if ClickHouse has it."""
+    if not shared.host or not is_of(driver, shared.heartbeat) or shared.state in _ENDED:
+        return of_system
+    message = f"{of_system.message}; {shared.message}"
+    return replace(of_system, state=shared.state, message=message, heartbeat=shared.heartbeat)
 
 
 def is_of(driver: RemoteDriver, heartbeat: Heartbeat | None) -> bool:

@@ -13,7 +13,7 @@ import urllib.parse
 import urllib.request
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,14 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.driver import hosts
 from glassflow_dagster.driver.heartbeat import pipeline_folder
-from glassflow_dagster.driver.process import UP, Ending, StreamState, StreamStatus
+from glassflow_dagster.driver.hosts import Shared
+from glassflow_dagster.driver.process import StreamState
 from glassflow_dagster.driver.sent_definition import SentDefinition
 from glassflow_dagster.driver.submission import SUBMISSION, Submission
-from glassflow_dagster.driver.wanted import is_wanted
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runners.notes import read_note, write_note
-from glassflow_dagster.runners.remote import RemoteDriver, RemoteRunner, is_of
+from glassflow_dagster.runners.remote import Known, RemoteDriver, RemoteRunner, is_of
 from glassflow_dagster.runners.runner import LOG_LINES
 from glassflow_dagster.runners.settings import SparkSubmitSettings, is_standalone
 from glassflow_dagster.runners.spark_submit import require_for_cluster, size_settings
@@ -172,26 +171,13 @@ class StandaloneRunner(RemoteRunner):
             answer = _status(note)
         return _driver(note, answer)
 
-    def _driver_of_others(self, config: PipelineConfig, driver: RemoteDriver | None) -> StreamStatus | None:
-        """Return the status of a driver that another host has submitted, or started; None where none runs.
+    def _is_of_others(self, shared: Shared, driver: RemoteDriver | None, known: Known) -> bool:
+        """Return whether another host has submitted, or started, the newest driver that ClickHouse knows.
 
-        The master knows drivers by numbers only, so it is found by its heartbeat in ClickHouse.
+        The master knows drivers by numbers only, so that one is found by its heartbeat.
         """
-        shared = hosts.status(self.state, config)
-        runs = bool(shared.host) and (shared.state in UP or shared.state is StreamState.STALLED)
-        if not runs or (driver and is_of(driver, shared.heartbeat)):
-            return None
-        # Whether it is started again is for the host that has submitted it, and for the master.
-        wanted = shared.wanted and is_wanted(pipeline_folder(self.state, config.pipeline_id))
-        return replace(shared, wanted=wanted)
-
-    def _stop_others(self, config: PipelineConfig, timeout: float) -> Ending:
-        """Ask a driver that another host has submitted to stop, and wait for its end; raises `GlassflowError`."""
-        driver = self._find(config.pipeline_id)
-        # Of one that was submitted here, the last heartbeat may say that it runs: it could not write another one.
-        if driver and self._driver_of_others(config, driver) is None:
-            return Ending.NOT_RUNNING
-        return hosts.stop(self.state, config, timeout)
+        is_newer = bool(shared.status.host) and shared.epoch > known.epoch
+        return is_newer and not (driver and is_of(driver, shared.status.heartbeat))
 
     def _ask_to_end(self, pipeline_id: str, *, at_once: bool) -> None:  # noqa: ARG002 - see the docstring
         """Have the master end the driver. A standalone master has no other way for one that is to end at once."""

@@ -6,9 +6,9 @@ from uuid import uuid4
 import pytest
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.bookkeeping.drivers import DRIVERS, insert_report, newest_report
+from glassflow_dagster.bookkeeping.drivers import DRIVERS, insert_report, newest_epochs, newest_report
 from glassflow_dagster.bookkeeping.fencing import Epoch
-from glassflow_dagster.bookkeeping.stop_requests import request_stop, stop_requester
+from glassflow_dagster.bookkeeping.stop_requests import StopRequests, request_stop, stop_requester, stop_requests
 from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.clickhouse.queries import execute, fetch
 from glassflow_dagster.config.model.connections import ClickHouseConnection
@@ -42,6 +42,28 @@ def test_the_newest_heartbeat_of_the_newest_driver_counts(client: Client, databa
     assert found
     assert (found.epoch, found.driver, found.folder, found.wanted) == (2, newer.driver, "/state/p", False)
     assert found.heartbeat == '{"n": 2}'
+
+
+def test_the_newest_epoch_of_a_submission_is_found(client: Client, database: str) -> None:
+    assert newest_epochs(client, database, "p", "a") == (0, 0)
+    for number, submission in ((1, "a"), (2, "a"), (3, "b")):
+        report(client, epoch(database, number), json.dumps({"submission": submission}))
+    report(client, epoch(database, 4, "q"), json.dumps({"submission": "a"}))
+    assert newest_epochs(client, database, "p", "a") == (2, 3)
+    assert newest_epochs(client, database, "p", "c") == (0, 3)
+
+
+def test_all_requests_are_counted(client: Client, database: str) -> None:
+    assert stop_requests(client, database, "p") == StopRequests()
+    for number in (2, 1):
+        request_stop(client, database, "p", number)
+    request_stop(client, database, "q", 7)
+    assert stop_requests(client, database, "p") == StopRequests(count=2, epoch=2)
+
+
+def test_there_may_be_no_tables_yet(client: Client) -> None:
+    assert newest_epochs(client, "nowhere", "p", "a") == (0, 0)
+    assert stop_requests(client, "nowhere", "p") == StopRequests()
 
 
 def test_the_age_is_by_the_clock_of_the_server(client: Client, database: str) -> None:

@@ -1,6 +1,8 @@
 """A standalone cluster whose hosts are lost: the driver goes on elsewhere, from the object store alone."""
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from glassflow_dagster.driver import hosts
 from glassflow_dagster.driver.process import Action, Ending, LaunchFailed, StreamState
 from glassflow_dagster.local.object_store import SECRET_KEY
 from glassflow_dagster.runners.standalone import StandaloneRunner
@@ -93,8 +96,7 @@ def test_another_host_sees_keeps_redeploys_and_stops_a_driver_that_it_has_not_su
     wait_until(lambda: second.state() is StreamState.RUNNING, "it is seen", evidence=second.state)
     seen = second.runner.status(second.config())
     assert seen.host in {host.name for host in second.hosts}
-    # Whether it is started again is for the host that has submitted it.
-    assert not seen.wanted
+    assert seen.wanted
     before = first.drivers()
     assert second.ensure()[1] is Action.HEALTH_CHECKED
     with pytest.raises(LaunchFailed, match="running already"):
@@ -123,6 +125,31 @@ def test_another_host_sees_keeps_redeploys_and_stops_a_driver_that_it_has_not_su
     # Stopped by the host that has not started it, by ClickHouse alone.
     assert second.runner.stop(second.config()) is Ending.STOPPED
     wait_until(lambda: not first.drivers(), "its process has ended")
+
+
+def test_a_driver_that_died_before_it_read_the_stop_is_started_again_by_its_worker_and_ends(
+    place_of: Callable[[str], Place],
+) -> None:
+    place = place_of("cluster")
+    place.launch()
+    send(place, 0, 100)
+    wait_until(lambda: place.pipeline.ledger()["read"] == 100, "all is read")
+    wait_until(lambda: place.runner.status(place.config()).heartbeat, "its heartbeat is in ClickHouse")
+    [driver] = place.drivers()
+    os.kill(driver, signal.SIGSTOP)
+    hosts.tell_stopped(place.config())
+    place.kill_driver()
+    wait_until(
+        lambda: place.state() is StreamState.STOPPED,
+        "it has ended for good",
+        evidence=lambda: place.runner.logs(place.config()),
+    )
+    assert "was stopped; this driver ends, and is not started again" in place.runner.logs(place.config())
+    assert place.drivers() == []
+    # A start is a submission of its own.
+    send(place, 50, 100)
+    assert place.ensure()[1] is Action.LAUNCHED
+    wait_until(lambda: place.pipeline.ledger()["read"] == 200, "all is read")
 
 
 def test_the_commands_reach_a_driver_of_another_host(place_of: Callable[[str], Place]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from glassflow_dagster.config.load import load_written
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.driver import hosts, process
 from glassflow_dagster.driver.submission import SUBMISSION, Submission
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runners.choose import build_runner, remote_runner_of
@@ -149,7 +150,9 @@ def test_what_cluster_mode_does_not_have_is_refused(tmp_path: Path, settings: di
         standalone(tmp_path, **settings).launch(pipeline(), print)
 
 
-def test_a_master_that_does_not_answer_is_named(tmp_path: Path) -> None:
+def test_a_master_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status = process.status(tmp_path, "orders")
+    monkeypatch.setattr(hosts, "look", lambda *_: hosts.Shared(status, 0, 0, is_stopped=False))
     runner = standalone(tmp_path, master="spark://127.0.0.1:1", rest_url="http://127.0.0.1:1")
     with pytest.raises(GlassflowError, match=r"^http://127\.0\.0\.1:1/v1/submissions/create: does not answer as a"):
         runner.launch(pipeline(), print)

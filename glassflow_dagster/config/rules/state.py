@@ -6,6 +6,9 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.state import State
 from glassflow_dagster.config.problems import Problem
 
+# A key of the state -> which stores have it, where that is not S3 alone.
+_USERS = {"endpoint": "s3a://, gs:// and hdfs://"}
+
 
 def state_problems(config: PipelineConfig) -> Iterator[Problem]:
     """Yield a problem for what cannot be with a checkpoint that is in no folder, and for keys of other stores."""
@@ -15,7 +18,7 @@ def state_problems(config: PipelineConfig) -> Iterator[Problem]:
         own = {"url"} if config.state.folder else {"url", "endpoint"}
         for key in State.model_fields:
             if key not in own and getattr(config.state, key) is not None:
-                yield Problem(f"state.{key}", "applies to s3a:// only; remove it")
+                yield Problem(f"state.{key}", f"applies to {_USERS.get(key, 's3a://')} only; remove it")
     if config.state.bucket and ";" in (config.state.endpoint or ""):
         yield Problem("state.endpoint", "a bucket has one; name one")
     if config.state.folder is not None:

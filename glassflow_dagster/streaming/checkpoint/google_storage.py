@@ -173,10 +173,11 @@ class GoogleStorage:
         credentials = AnonymousCredentials() if is_plain else None  # type: ignore[no-untyped-call]
         try:
             client = Client(project=_PROJECT, credentials=credentials, client_options=options)
-        except DefaultCredentialsError:
+        except DefaultCredentialsError as error:
             raise StorageError(
-                f"{self.location}: there are no credentials of Google's; set GOOGLE_APPLICATION_CREDENTIALS to the "
-                "file of a service account, or run on a machine with one"
+                f"{self.location}: no credentials of Google's ({_first_line(error)}); set "
+                "GOOGLE_APPLICATION_CREDENTIALS to the file of a service account, which must be on the driver's host, "
+                "or run on a machine with one"
             ) from None
         return client.bucket(self._bucket_name)
 

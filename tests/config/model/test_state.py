@@ -117,7 +117,7 @@ def test_working_files_stay_in_a_folder() -> None:
         ({"url": "gs://bucket/p", "region": "eu-west-1"}, "state.region: applies to s3a:// only; remove it"),
         ({"url": "hdfs://h/p", "region": "eu-west-1"}, "state.region: applies to s3a:// only; remove it"),
         ({"url": "s3a://bucket/p", "endpoint": "http://a:1;http://b:1"}, "state.endpoint: a bucket has one; name one"),
-        ({"url": "file:///p", "endpoint": "http://a:1"}, "state.endpoint: applies to s3a:// only; remove it"),
+        ({"url": "file:///p", "endpoint": "http://a:1"}, "state.endpoint: applies to s3a://, gs:// and hdfs:// only"),
         ({"url": "file:///p", "region": "eu-west-1"}, "state.region: applies to s3a:// only; remove it"),
     ],
 )

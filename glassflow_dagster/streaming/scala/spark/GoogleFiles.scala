@@ -57,6 +57,8 @@ class GoogleFiles(root: Path, settings: Configuration) extends ObjectStoreFiles(
         // Perhaps by this one, and the answer was lost: the driver finds out when it reads the checkpoint again.
         case error: IOException if !overwrite && isConflict(error) =>
           throw new FileAlreadyExistsException(s"$path: was written by another query").initCause(error)
+        // A query that is stopped.
+        case error: IOException if ObjectStoreFiles.says(error, "ClosedByInterruptException") => throw error
         // The connector overwrites the generation that it has found; another writer's may have come in between.
         case error: IOException =>
           if (tries == 1) throw error
