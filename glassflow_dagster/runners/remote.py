@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -69,6 +70,9 @@ class Known(BaseModel):
 @dataclass(frozen=True)
 class RemoteRunner(DriverOptions, ABC):
     """A `StreamRunner` for a system that keeps drivers running; its subclasses know the system."""
+
+    # Whether `_find` finds what any host has launched.
+    _finds_all_drivers: ClassVar[bool] = True
 
     @abstractmethod
     def _submit(self, config: PipelineConfig, report: Callable[[str], None]) -> None:
@@ -218,9 +222,7 @@ class RemoteRunner(DriverOptions, ABC):
         # A driver of this host would be fenced off, and would take the stream for unwanted then.
         take_over(self.state, pipeline_id, report)
         folder = pipeline_folder(self.state, pipeline_id)
-        # Not known while ClickHouse is away, without which no driver can start either.
-        shared = hosts.look(self.state, config)
-        write_note(folder / _KNOWN, Known(epoch=shared.epoch, requests=shared.requests))
+        write_note(folder / _KNOWN, self._known_now(config, report))
         want(folder)
         self._submit(config, report)
         failure = self._await_up(pipeline_id, report)
@@ -230,6 +232,17 @@ class RemoteRunner(DriverOptions, ABC):
             self._end(pipeline_id, 0.0, report)
             raise LaunchFailed(pipeline_id, failure, driver.place if driver else "not there", log)
         return self.status_of(pipeline_id)
+
+    def _known_now(self, config: PipelineConfig, report: Callable[[str], None]) -> Known:
+        """Return what ClickHouse knows of the pipeline; nothing where this host need not reach it, but the driver."""
+        try:
+            shared = hosts.look(self.state, config)
+        except GlassflowError as error:
+            if not self._finds_all_drivers:
+                raise
+            report(f"{config.pipeline_id}: what other hosts know of it is not known: {error}")
+            return Known()
+        return Known(epoch=shared.epoch, requests=shared.requests)
 
     def _await_up(self, pipeline_id: str, report: Callable[[str], None]) -> str | None:
         """Wait until the driver runs; return None when it does, else the reason why not, empty where none is known."""

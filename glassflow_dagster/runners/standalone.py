@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -88,6 +88,7 @@ class StandaloneRunner(RemoteRunner):
     """A `StreamRunner` for cluster mode: drivers are processes of a standalone cluster's workers."""
 
     settings: SparkSubmitSettings = field(default_factory=lambda: SparkSubmitSettings(deploy_mode="cluster"))
+    _finds_all_drivers: ClassVar[bool] = False
 
     def _require_runnable(self, config: PipelineConfig) -> None:
         """Raise `GlassflowError` for a pipeline, or settings, that cannot be used in cluster mode."""

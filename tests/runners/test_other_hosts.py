@@ -15,6 +15,7 @@ from glassflow_dagster.driver.process import Action, Ending, StreamState, Stream
 from glassflow_dagster.driver.wanted import want
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.control import may_take_over
+from glassflow_dagster.runners.kubernetes.runner import KubernetesRunner
 from glassflow_dagster.runners.notes import write_note
 from glassflow_dagster.runners.remote import _KNOWN, Known, RemoteDriver
 from glassflow_dagster.runners.runner import DriverOptions
@@ -193,6 +194,19 @@ def test_a_clickhouse_that_does_not_answer_is_named_and_nothing_is_launched(host
     for act in actions:
         with pytest.raises(GlassflowError, match="ClickHouse does not answer"):
             act()
+
+
+def test_on_kubernetes_which_knows_all_drivers_the_launcher_need_not_reach_clickhouse(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.shared = None
+    submitted, said = list[str](), list[str]()
+    monkeypatch.setattr(KubernetesRunner, "_find", lambda *_: None)
+    monkeypatch.setattr(KubernetesRunner, "_submit", lambda _, config, __: submitted.append(config.pipeline_id))
+    monkeypatch.setattr(KubernetesRunner, "_await_up", lambda *_: None)
+    assert KubernetesRunner(host.folder.parent).ensure_running(host.config, said.append)[1] is Action.LAUNCHED
+    assert submitted == ["orders"]
+    assert said == ["orders: what other hosts know of it is not known: ClickHouse does not answer"]
 
 
 def test_a_stop_while_clickhouse_is_away_ends_the_own_driver_and_says_that_others_do_not_know(
