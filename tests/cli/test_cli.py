@@ -97,9 +97,9 @@ def test_a_url_as_state_is_the_store_and_the_folder_stays(tmp_path: Path, monkey
     assert found.exit_code == 1
     assert ".glassflow/state: pipeline 'orders' has never run with this state folder" in found.output
     assert "GLASSFLOW_STATE" not in os.environ
-    found = CliRunner().invoke(main, ["stop", "orders", "--state", "gs://bucket/state"])
+    found = CliRunner().invoke(main, ["stop", "orders", "--state", "abfs://bucket/state"])
     assert found.exit_code == 2
-    assert "'gs://bucket/state' is no store for state; write s3a://BUCKET/PREFIX" in found.output
+    assert "'abfs://bucket/state' is no store for state; write s3a://BUCKET/PREFIX" in found.output
 
 
 def test_a_folder_without_a_checkpoint_is_not_copied(tmp_path: Path) -> None:
