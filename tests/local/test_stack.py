@@ -260,5 +260,5 @@ def _object_storage(port: int) -> ObjectStorage:
 def test_without_go_the_object_store_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLASSFLOW_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(GlassflowError, match=r"^versitygw v.* is built by Go, which is not installed; install Go, or put"):
+    with pytest.raises(GlassflowError, match=r"^versitygw v.* is built by Go, which is not installed; install Go"):
         prepare_object_store(tmp_path / "data", 1, _no_report)
