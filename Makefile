@@ -24,7 +24,7 @@ $(READY): pyproject.toml requirements.lock $(wildcard glassflow_dagster/streamin
 demo: setup ## sends the demo's events, runs all pipelines, and checks all counts
 	$(BIN)/python -m glassflow_dagster.demo
 
-demo-cluster: setup ## the same on several hosts, two of which are lost (network namespaces, as root; 5 min)
+demo-cluster: setup ## the same on several hosts, two of which are lost (network namespaces, as root; 5 to 12 min)
 	$(BIN)/python -m tests.cluster.demo
 
 dev: setup ## the embedded stack with Dagster on http://127.0.0.1:3000; Ctrl-C stops the drivers, then the stack

@@ -100,6 +100,9 @@ class ClusterDemo:
         """Run the pipelines, lose hosts, and return a line for each count or row that is wrong."""
         for topic in _topics():
             create_topic(self.servers.brokers, topic.name)
+        # What others are joined with is there whole, for one batch: an event takes the values of the newest one that is
+        # known by then, and of those in one batch that of the last partition, which is what the rows are compared with.
+        self._send(_joined_with())
         first = self._start_dagster("dagster1")
         first.run(_JOB, {}, _LONG)
         _say(f"Dagster on dagster1 has started {', '.join(_PIPELINES)} on {self._hosts_of_drivers()}")
@@ -107,7 +110,7 @@ class ClusterDemo:
             return self._lose_and_check(client, pictures)
 
     def _lose_and_check(self, client: Client, pictures: Path | None) -> list[str]:
-        """Send all events, lose hosts, and return what `run` does, found by a second Dagster."""
+        """Send all other events, lose hosts, and return what `run` does, found by a second Dagster."""
         self._send_and_lose(client)
         self.network["dagster1"].lose_power()
         _say("dagster1 is lost, too")
@@ -141,10 +144,8 @@ class ClusterDemo:
         return start_dagster(self.network[name], self.folder / "project", variables, self.folder / f"{name}.log")
 
     def _send_and_lose(self, client: Client) -> None:
-        """Send all events; lose the host of the flights' driver while that inserts them."""
-        # An event takes the values of the newest one of the other topic that is known by then: those come first, whole.
-        first = [demo.right for demo in join_demos()]
-        self._send(first)
+        """Send all other events; lose the host of the flights' driver while that inserts them."""
+        first = _joined_with()
         wait_until(lambda: self._read(client) == sum(topic.sent for topic in first), "they are read", _LONG)
         self._send([topic for topic in _topics() if topic not in first])
         wait_until(lambda: _number(client, "SELECT count() FROM analytics.flights"), "flights arrive", _LONG)
@@ -181,6 +182,11 @@ class ClusterDemo:
 def _topics() -> list[Topic]:
     """Return all topics of the demo."""
     return [*(demo.topic for demo in demos()), *(topic for demo in join_demos() for topic in (demo.left, demo.right))]
+
+
+def _joined_with() -> list[Topic]:
+    """Return the topics with whose events those of another one are joined."""
+    return [demo.right for demo in join_demos()]
 
 
 def _number(client: Client, query: str) -> int:
