@@ -9,7 +9,7 @@ from pathlib import Path
 
 from glassflow_dagster.config.model.state import State
 from glassflow_dagster.local.go_program import go_program
-from glassflow_dagster.runtime import direct
+from tests.answering import answers
 from tests.waiting import wait_until
 
 BUCKET = "glassflow"
@@ -57,16 +57,9 @@ def running_google_storage(folder: Path, port: int, seen: str | None = None) -> 
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
         try:
-            wait_until(lambda: _answers(server), "the server answers", evidence=log.read_text)
+            bucket = f"{server.endpoint}/storage/v1/b/{BUCKET}"
+            wait_until(lambda: answers(bucket), "the server answers", evidence=log.read_text)
             yield server
         finally:
             process.kill()
             process.wait()
-
-
-def _answers(server: GoogleServer) -> bool:
-    try:
-        with direct.opener.open(f"{server.endpoint}/storage/v1/b/{BUCKET}", timeout=5):
-            return True
-    except OSError:
-        return False

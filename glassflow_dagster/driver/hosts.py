@@ -34,6 +34,10 @@ _clients: dict[tuple[str, str], Client] = {}
 _ask_again: dict[str, float] = {}
 
 
+class _AskedTooSoon(ClickHouseUnreachable):
+    """A server that did not answer a moment ago is not asked again yet."""
+
+
 def status(state: Path, config: PipelineConfig) -> StreamStatus:
     """Return a stream's status: of this host's driver if it runs, else of the newest driver that ClickHouse knows.
 
@@ -43,14 +47,12 @@ def status(state: Path, config: PipelineConfig) -> StreamStatus:
     here = process.status(state, config.pipeline_id)
     if here.heartbeat and is_alive(here.heartbeat):
         return here
-    where = address(config.sink.connection_params)
-    if time.monotonic() < _ask_again.get(where, 0.0):
-        return _without_others(here, "ClickHouse did not answer a moment ago")
     try:
-        with _client(config) as client:
-            return _newest(client, config, here)
+        with _answering_client(config) as client:
+            return _newest(client, config, here, _report_of(client, config))
+    except _AskedTooSoon:
+        return _without_others(here, "ClickHouse did not answer a moment ago")
     except ClickHouseUnreachable:
-        _ask_again[where] = time.monotonic() + _AWAY_SECONDS
         return _without_others(here, "ClickHouse does not answer")
     except GlassflowError as error:
         return _without_others(here, str(error))
@@ -70,14 +72,14 @@ def stop(
     here = process.status(state, config.pipeline_id)
     try:
         with _client(config) as client:
-            report_there = newest_report(client, config.sink.connection_params.database, config.pipeline_id)
+            report_there = _report_of(client, config)
             if report_there is None:
                 return Ending.NOT_RUNNING
             if _heartbeat_of(report_there) is None:
                 return _stop_other_version(client, config, report_there)
-            if not _may_run(_status_by(client, config, here, report_there)):
+            if not may_run(_newest(client, config, here, report_there)):
                 # A cluster may be about to start it again, or the host that has started it.
-                request_stop(client, config.sink.connection_params.database, config.pipeline_id, report_there.epoch)
+                _request_stop(client, config, report_there)
                 return Ending.NOT_RUNNING
             return _stop_there(client, config, report_there, timeout)
     except ClickHouseUnreachable as error:
@@ -102,17 +104,10 @@ class Shared:
 def look(state: Path, config: PipelineConfig) -> Shared:
     """Return what ClickHouse knows; raises `GlassflowError`, at once where it did not answer a moment ago."""
     here = process.status(state, config.pipeline_id)
-    database, where = config.sink.connection_params.database, address(config.sink.connection_params)
-    if time.monotonic() < _ask_again.get(where, 0.0):
-        raise ClickHouseUnreachable(f"ClickHouse at {where} did not answer a moment ago; try again when it does")
-    try:
-        with _client(config) as client:
-            report = newest_report(client, database, config.pipeline_id)
-            asked = stop_requests(client, database, config.pipeline_id)
-            newest = _status_by(client, config, here, report) if report else here
-    except ClickHouseUnreachable:
-        _ask_again[where] = time.monotonic() + _AWAY_SECONDS
-        raise
+    with _answering_client(config) as client:
+        report = _report_of(client, config)
+        asked = stop_requests(client, config.sink.connection_params.database, config.pipeline_id)
+        newest = _newest(client, config, here, report)
     epoch = report.epoch if report else 0
     return Shared(newest, epoch, asked.count, is_stopped=asked.count > 0 and asked.epoch >= epoch)
 
@@ -122,10 +117,19 @@ def tell_stopped(config: PipelineConfig) -> None:
 
     Raises `GlassflowError`.
     """
-    database = config.sink.connection_params.database
     with _client(config) as client:
-        if report := newest_report(client, database, config.pipeline_id):
-            request_stop(client, database, config.pipeline_id, report.epoch)
+        if report := _report_of(client, config):
+            _request_stop(client, config, report)
+
+
+def runs(status: StreamStatus) -> bool:
+    """Return whether a stream's driver runs, whether it makes progress or not."""
+    return status.state in UP or status.state is StreamState.STALLED
+
+
+def may_run(status: StreamStatus) -> bool:
+    """Return whether this is the driver of another host, and may still run."""
+    return bool(status.host) and (runs(status) or status.state is StreamState.STALE)
 
 
 def ensure_running(deployment: Deployment, report: Callable[[str], None]) -> tuple[StreamStatus, Action]:
@@ -147,13 +151,14 @@ def _without_others(here: StreamStatus, reason: str) -> StreamStatus:
     return replace(here, message=f"{here.message}; drivers on other hosts are not known: {reason}")
 
 
-def _newest(client: Client, config: PipelineConfig, here: StreamStatus) -> StreamStatus:
-    """Return the status of the newest driver that ClickHouse knows, or of this host's if that is the newest.
+def _report_of(client: Client, config: PipelineConfig) -> DriverReport | None:
+    """Return what the newest driver of a pipeline has reported; raises what `newest_report` raises."""
+    return newest_report(client, config.sink.connection_params.database, config.pipeline_id)
 
-    Raises what `newest_report` raises.
-    """
-    report = newest_report(client, config.sink.connection_params.database, config.pipeline_id)
-    return here if report is None else _status_by(client, config, here, report)
+
+def _request_stop(client: Client, config: PipelineConfig, report: DriverReport) -> None:
+    """Ask the driver that has reported, and older ones, to stop; raises what `request_stop` raises."""
+    request_stop(client, config.sink.connection_params.database, config.pipeline_id, report.epoch)
 
 
 def _heartbeat_of(report: DriverReport) -> Heartbeat | None:
@@ -164,8 +169,10 @@ def _heartbeat_of(report: DriverReport) -> Heartbeat | None:
         return None
 
 
-def _status_by(client: Client, config: PipelineConfig, here: StreamStatus, report: DriverReport) -> StreamStatus:
-    """Return the status of the driver that has reported, or of this host's if that is the newer one."""
+def _newest(client: Client, config: PipelineConfig, here: StreamStatus, report: DriverReport | None) -> StreamStatus:
+    """Return the status of the driver that has reported, or of this host's if that is newer, or the only one."""
+    if report is None:
+        return here
     beat = _heartbeat_of(report)
     if beat is None:
         text = f"its driver on host {report.host} is of another version, whose heartbeat cannot be read"
@@ -217,11 +224,6 @@ def _state_of(report: DriverReport, beat: Heartbeat) -> tuple[StreamState, str]:
     return StreamState(beat.state.value), f"{where}: {beat.message}" if beat.message else where
 
 
-def _may_run(there: StreamStatus) -> bool:
-    """Return whether this is the driver of another host, and may still run."""
-    return bool(there.host) and (there.state in UP or there.state in {StreamState.STALLED, StreamState.STALE})
-
-
 def _stop_other_version(client: Client, config: PipelineConfig, report: DriverReport) -> Ending:
     """Ask a driver to stop whose heartbeat cannot be read; raise `GlassflowError`, as it is not seen to end.
 
@@ -229,7 +231,7 @@ def _stop_other_version(client: Client, config: PipelineConfig, report: DriverRe
     """
     if report.age > STALE_AFTER:
         return Ending.NOT_RUNNING
-    request_stop(client, config.sink.connection_params.database, config.pipeline_id, report.epoch)
+    _request_stop(client, config, report)
     raise GlassflowError(
         f"{config.pipeline_id}: the driver on host {report.host} is of another version, whose heartbeat cannot be "
         "read. It is asked to stop after its batch; whether it has, that version's `status` says on its host"
@@ -241,11 +243,10 @@ def _stop_there(client: Client, config: PipelineConfig, report: DriverReport, ti
 
     Raises `GlassflowError` when it has not come after `timeout` seconds, or another driver has been started meanwhile.
     """
-    database = config.sink.connection_params.database
-    request_stop(client, database, config.pipeline_id, report.epoch)
+    _request_stop(client, config, report)
     deadline = time.monotonic() + timeout
     while True:
-        current = newest_report(client, database, config.pipeline_id) or report
+        current = _report_of(client, config) or report
         if current.epoch > report.epoch:
             raise GlassflowError(
                 f"{config.pipeline_id}: was started again meanwhile, on host {current.host}; stop it again"
@@ -261,6 +262,20 @@ def _stop_there(client: Client, config: PipelineConfig, report: DriverReport, ti
                 "request, also if a cluster starts it again elsewhere; if that host is lost, nothing is left to do"
             )
         time.sleep(_POLL)
+
+
+@contextmanager
+def _answering_client(config: PipelineConfig) -> Iterator[Client]:
+    """Return a client as `_client` does; raise `ClickHouseUnreachable` at once where it did not answer a moment ago."""
+    where = address(config.sink.connection_params)
+    if time.monotonic() < _ask_again.get(where, 0.0):
+        raise _AskedTooSoon(f"ClickHouse at {where} did not answer a moment ago; try again when it does")
+    try:
+        with _client(config) as client:
+            yield client
+    except ClickHouseUnreachable:
+        _ask_again[where] = time.monotonic() + _AWAY_SECONDS
+        raise
 
 
 @contextmanager

@@ -71,7 +71,7 @@ class Known(BaseModel):
 class RemoteRunner(DriverOptions, ABC):
     """A `StreamRunner` for a system that keeps drivers running; its subclasses know the system."""
 
-    # Whether `_find` finds what any host has launched.
+    # Whether `_find` finds what any host has launched; else ClickHouse is asked, too.
     _finds_all_drivers: ClassVar[bool] = True
 
     @abstractmethod
@@ -98,10 +98,6 @@ class RemoteRunner(DriverOptions, ABC):
         """Return whether the stream is meant to run, as this host has noted."""
         return is_wanted(pipeline_folder(self.state, pipeline_id))
 
-    def _is_of_others(self, shared: Shared, driver: RemoteDriver | None, known: Known) -> bool:  # noqa: ARG002 - see StandaloneRunner
-        """Return whether the newest driver that ClickHouse knows is one that `_find` cannot find."""
-        return False
-
     def launch(self, config: PipelineConfig, report: Callable[[str], None]) -> StreamStatus:
         """Start a driver, wait until it is up, and return the stream's status.
 
@@ -110,7 +106,7 @@ class RemoteRunner(DriverOptions, ABC):
         self._require_runnable(config)
         with self._alone(config.pipeline_id):
             found = self.status(config)
-            if found.host and _runs(found):
+            if found.host and hosts.runs(found):
                 raise LaunchFailed(config.pipeline_id, f"it is running already ({found.message})", found.log_shown, "")
             return self._launch(config, report)
 
@@ -118,9 +114,10 @@ class RemoteRunner(DriverOptions, ABC):
         """Start, keep or redeploy the driver so that it runs with this definition; return status and action."""
         self._require_runnable(config)
         with self._alone(config.pipeline_id):
-            action = self._action_for(config)
+            found = self.status(config)
+            action = self._action_for(config, found)
             if action is Action.HEALTH_CHECKED:
-                return self.status(config), action
+                return found, action
             self._end_all(config, report)
             return self._launch(config, report), action
 
@@ -147,7 +144,7 @@ class RemoteRunner(DriverOptions, ABC):
             ) from None
         ending = self.stop_pipeline(config.pipeline_id, timeout)
         found = self.status(config)
-        if found.host and (_runs(found) or found.state is StreamState.STALE):
+        if hosts.may_run(found):
             return hosts.stop(self.state, config, timeout)
         # Its system may have started it again in between.
         hosts.tell_stopped(config)
@@ -199,12 +196,19 @@ class RemoteRunner(DriverOptions, ABC):
             return StreamStatus(pipeline_id, StreamState.STOPPED, "never started from here", None, folder, wanted)
         return StreamStatus(pipeline_id, driver.state, driver.message, None, folder, wanted, log_place=driver.place)
 
-    def _action_for(self, config: PipelineConfig) -> Action:
-        """Return what the stream needs so that a healthy driver runs this definition."""
-        driver, found = self._find(config.pipeline_id), self.status(config)
+    def _is_of_others(self, shared: Shared, driver: RemoteDriver | None, known: Known) -> bool:
+        """Return whether the newest driver that ClickHouse knows is one that `_find` cannot find: another host's."""
+        if self._finds_all_drivers:
+            return False
+        is_newer = bool(shared.status.host) and shared.epoch > known.epoch
+        return is_newer and not (driver and _is_of(driver, shared.status.heartbeat))
+
+    def _action_for(self, config: PipelineConfig, found: StreamStatus) -> Action:
+        """Return what the stream, whose status was found, needs so that a healthy driver runs this definition."""
+        driver = self._find(config.pipeline_id)
         if driver and driver.state in UP:
             fingerprint = driver.fingerprint
-        elif found.host and found.heartbeat and _runs(found):
+        elif found.host and found.heartbeat and hosts.runs(found):
             fingerprint = found.heartbeat.fingerprint
         else:
             return Action.LAUNCHED if found.state is StreamState.STOPPED else Action.RESTARTED
@@ -269,7 +273,7 @@ class RemoteRunner(DriverOptions, ABC):
         found = self.status(config)
         if not found.host:
             return
-        if not _runs(found):
+        if not hosts.runs(found):
             # Its system may be about to start it again.
             hosts.tell_stopped(config)
             return
@@ -337,20 +341,15 @@ def _known_at_launch(folder: Path) -> Known:
     return read_note(folder / _KNOWN, Known, remedy) or Known()
 
 
-def _runs(found: StreamStatus) -> bool:
-    """Return whether a stream's driver runs, whether it makes progress or not."""
-    return found.state in UP or found.state is StreamState.STALLED
-
-
 def _with_heartbeat(of_system: StreamStatus, driver: RemoteDriver, shared: StreamStatus) -> StreamStatus:
     """Return the status of a driver that the system sees running, with its heartbeat if ClickHouse has it."""
-    if not shared.host or not is_of(driver, shared.heartbeat) or shared.state in _ENDED:
+    if not shared.host or not _is_of(driver, shared.heartbeat) or shared.state in _ENDED:
         return of_system
     message = f"{of_system.message}; {shared.message}"
     return replace(of_system, state=shared.state, message=message, heartbeat=shared.heartbeat)
 
 
-def is_of(driver: RemoteDriver, heartbeat: Heartbeat | None) -> bool:
+def _is_of(driver: RemoteDriver, heartbeat: Heartbeat | None) -> bool:
     """Return whether a heartbeat is this driver's."""
     return heartbeat is not None and (heartbeat.fingerprint, heartbeat.submission) == (
         driver.fingerprint,

@@ -22,13 +22,12 @@ from pydantic import BaseModel, ConfigDict
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.heartbeat import pipeline_folder
-from glassflow_dagster.driver.hosts import Shared
 from glassflow_dagster.driver.process import StreamState
 from glassflow_dagster.driver.sent_definition import SentDefinition
 from glassflow_dagster.driver.submission import SUBMISSION, Submission
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runners.notes import read_note, write_note
-from glassflow_dagster.runners.remote import Known, RemoteDriver, RemoteRunner, is_of
+from glassflow_dagster.runners.remote import RemoteDriver, RemoteRunner
 from glassflow_dagster.runners.runner import LOG_LINES
 from glassflow_dagster.runners.settings import SparkSubmitSettings, is_standalone
 from glassflow_dagster.runners.spark_submit import require_for_cluster, size_settings
@@ -88,6 +87,7 @@ class StandaloneRunner(RemoteRunner):
     """A `StreamRunner` for cluster mode: drivers are processes of a standalone cluster's workers."""
 
     settings: SparkSubmitSettings = field(default_factory=lambda: SparkSubmitSettings(deploy_mode="cluster"))
+    # The master knows drivers by numbers only.
     _finds_all_drivers: ClassVar[bool] = False
 
     def _require_runnable(self, config: PipelineConfig) -> None:
@@ -171,14 +171,6 @@ class StandaloneRunner(RemoteRunner):
             write_note(pipeline_folder(self.state, pipeline_id) / NOTE, note)
             answer = _status(note)
         return _driver(note, answer)
-
-    def _is_of_others(self, shared: Shared, driver: RemoteDriver | None, known: Known) -> bool:
-        """Return whether another host has submitted, or started, the newest driver that ClickHouse knows.
-
-        The master knows drivers by numbers only, so that one is found by its heartbeat.
-        """
-        is_newer = bool(shared.status.host) and shared.epoch > known.epoch
-        return is_newer and not (driver and is_of(driver, shared.status.heartbeat))
 
     def _ask_to_end(self, pipeline_id: str, *, at_once: bool) -> None:  # noqa: ARG002 - see the docstring
         """Have the master end the driver. A standalone master has no other way for one that is to end at once."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from glassflow_dagster.runtime import direct
+from tests.answering import answers
 from tests.cluster.hosts import Host
 from tests.waiting import wait_until
 
@@ -110,13 +111,6 @@ def start_dagster(host: Host, project: Path, variables: Mapping[str, str], log: 
         ["bash", "-ec", _START, "dagster", str(host.disk), _SETTINGS, *program, *workspace], {**variables, **home}, log
     )
     dagster = DagsterHost(host, log)
-    wait_until(lambda: _answers(dagster.url), f"Dagster on {host.name} answers", evidence=log.read_text)
+    page = f"{dagster.url}/server_info"
+    wait_until(lambda: answers(page), f"Dagster on {host.name} answers", evidence=log.read_text)
     return dagster
-
-
-def _answers(url: str) -> bool:
-    try:
-        with direct.opener.open(f"{url}/server_info", timeout=5):
-            return True
-    except OSError:
-        return False

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -27,6 +28,8 @@ from tests.waiting import wait_until
 
 EVENTS, COPIES = 8000, 1500
 KINDS = ["small batches", "jobs", "event clock"]
+STORES = ["object_store", "google_storage", "hdfs"]  # fixtures
+StoreServer: TypeAlias = ObjectStoreServer | GoogleServer | HdfsServer
 EXACT = "SELECT count(), uniqExact(id) FROM {db}.events"
 
 
@@ -64,8 +67,15 @@ def with_copies() -> list[dict[str, object]]:
     return sent
 
 
-def require_exact_after_lost_hosts(pipeline: Pipeline, kind: str) -> None:
-    """Kill the driver in a batch, twice, and remove its local folder: the store alone has the state."""
+@pytest.mark.long
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("kind", one_of(KINDS))
+def test_a_host_that_is_lost_in_a_batch_leaves_all_to_the_next_one(
+    pipeline: Pipeline, request: pytest.FixtureRequest, store: str, kind: str
+) -> None:
+    """The driver is killed in a batch, twice, and its local folder is removed: the store alone has the state."""
+    server: StoreServer = request.getfixturevalue(store)
+    pipeline.more["state"] = server.definition()
     pipeline.sink = {"max_batch_size": 100}
     if kind == "jobs":
         pipeline.more["spark"] = {INLINE_RECORDS_SETTING: "0"}
@@ -92,31 +102,6 @@ def require_exact_after_lost_hosts(pipeline: Pipeline, kind: str) -> None:
     assert (ledger["written"], ledger["duplicates"], ledger["dead_letters"]) == (EVENTS, COPIES, 0)
     found = invoke("verify", pipeline.name, "--pipelines", str(pipeline.file.parent))
     assert found.code == 0, found.out
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", one_of(KINDS))
-def test_a_host_that_is_lost_in_a_batch_leaves_all_to_the_next_one(
-    pipeline: Pipeline, object_store: ObjectStoreServer, kind: str
-) -> None:
-    pipeline.more["state"] = object_store.definition()
-    require_exact_after_lost_hosts(pipeline, kind)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", one_of(KINDS))
-def test_a_host_that_is_lost_leaves_all_in_hdfs(pipeline: Pipeline, hdfs: HdfsServer, kind: str) -> None:
-    pipeline.more["state"] = hdfs.definition()
-    require_exact_after_lost_hosts(pipeline, kind)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", one_of(KINDS))
-def test_a_host_that_is_lost_leaves_all_in_googles_storage(
-    pipeline: Pipeline, google_storage: GoogleServer, kind: str
-) -> None:
-    pipeline.more["state"] = google_storage.definition()
-    require_exact_after_lost_hosts(pipeline, kind)
 
 
 @pytest.mark.long
@@ -216,10 +201,10 @@ def test_a_store_that_is_away_for_a_moment_is_waited_for(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("store", ["object_store", "google_storage", "hdfs"])
+@pytest.mark.parametrize("store", STORES)
 def test_state_moves_to_a_store_and_back(pipeline: Pipeline, request: pytest.FixtureRequest, store: str) -> None:
     """The keys move with it: duplicates of what was read before are found in each place."""
-    server: ObjectStoreServer | GoogleServer | HdfsServer = request.getfixturevalue(store)
+    server: StoreServer = request.getfixturevalue(store)
     environment = {**server.variables, "GLASSFLOW_STATE": server.state().url}
     pipeline.write().create_topic()
     pipeline.send([{"id": f"k{index}", "n": index} for index in range(100)])

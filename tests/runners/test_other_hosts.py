@@ -84,7 +84,7 @@ class Host:
     def would_start(self) -> bool:
         """Return whether an automatic run would start a driver."""
         status = self.status()
-        is_idle = self.runner._action_for(self.config) is not Action.HEALTH_CHECKED
+        is_idle = self.runner._action_for(self.config, status) is not Action.HEALTH_CHECKED
         return status.wanted and may_take_over(status, self.config) and is_idle
 
 
@@ -115,13 +115,13 @@ def test_a_newer_driver_of_another_host_is_seen_and_replaced_where_it_does_not_w
         host.has_launched(epoch=1)
     host.sees(state, OTHER, epoch=3)
     assert (host.status().state, host.status().host) == (state, "worker1")
-    assert host.runner._action_for(host.config) is action
+    assert host.runner._action_for(host.config, host.status()) is action
     assert host.would_start() is starts
 
 
 def test_a_driver_of_another_host_with_another_definition_is_replaced_by_a_user_only(host: Host) -> None:
     host.sees(S.RUNNING, OTHER, epoch=3, fingerprint="older")
-    assert host.runner._action_for(host.config) is Action.REDEPLOYED
+    assert host.runner._action_for(host.config, host.status()) is Action.REDEPLOYED
     assert not host.would_start()
 
 

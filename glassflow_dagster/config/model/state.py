@@ -101,14 +101,17 @@ class State(Part):
     @property
     def bucket(self) -> str | None:
         """The bucket; None for a folder."""
-        match = _S3.match(self.url) or _GOOGLE.match(self.url)
-        return match["bucket"] if match else None
+        return self._in_bucket["bucket"] if self._in_bucket else None
 
     @property
     def prefix(self) -> str:
         """What the names of the bucket's objects begin with, without slashes at its ends."""
-        match = _S3.match(self.url) or _GOOGLE.match(self.url)
-        return (match["prefix"] or "").strip("/") if match else ""
+        return (self._in_bucket["prefix"] or "").strip("/") if self._in_bucket else ""
+
+    @property
+    def _in_bucket(self) -> re.Match[str] | None:
+        """The parts of the URL of a bucket; None for another store."""
+        return _S3.match(self.url) or _GOOGLE.match(self.url)
 
     @property
     def folder(self) -> Path | None:

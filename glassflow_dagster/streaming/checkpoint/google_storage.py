@@ -18,62 +18,47 @@ from google.cloud.storage import Blob, Bucket, Client
 from google.cloud.storage.retry import DEFAULT_RETRY
 
 from glassflow_dagster.config.model.state import State
+from glassflow_dagster.streaming.checkpoint.remote_storage import (
+    ANSWER_SECONDS,
+    CONNECT_SECONDS,
+    FIRST_RETRY_SECONDS,
+    RETRY_SECONDS,
+    WRITER,
+    BucketStorage,
+    below,
+    last_parts,
+)
 from glassflow_dagster.streaming.checkpoint.storage import StorageError
 
 T = TypeVar("T")
 
-# The name of the metadata that says which call has created an object.
-_WRITER = "glassflow-writer"
 # The client wants a project, by which buckets are listed and created; neither is done.
 _PROJECT = "none"
 # In Google's text for an object that is not found because its bucket is not.
 _NO_BUCKET = "bucket does not exist"
-# A server that does not answer is asked again for so long, as one of S3 is.
-_RETRY_SECONDS = 60.0
-_FIRST_RETRY_SECONDS = 10.0  # at a start: a wrong address should show soon
-_TIMEOUTS = (5.0, 30.0)  # to connect, and for an answer
+_TIMEOUTS = (CONNECT_SECONDS, ANSWER_SECONDS)
 
 
-class GoogleStorage:
+class GoogleStorage(BucketStorage):
     """A `Storage` (storage.py) below a prefix of a bucket."""
 
     def __init__(self, state: State, path: str) -> None:
         """Prepare the access, without a request. path: of the root, below the URL of `state`."""
-        assert state.bucket
+        super().__init__("gs", state, path)
         self._bucket_name = state.bucket
-        self._root = "/".join(part for part in (state.prefix, path.strip("/")) if part)
         self._endpoint = state.google_server_in()
-
-    @property
-    def location(self) -> str:
-        """See `Storage`."""
-        return f"gs://{self._bucket_name}/{self._root}".rstrip("/")
-
-    @property
-    def folder(self) -> None:
-        """See `Storage`."""
-        return
-
-    @property
-    def is_shared(self) -> bool:
-        """See `Storage`."""
-        return True
-
-    def path(self, name: str) -> str:
-        """See `Storage`."""
-        return f"{self.location}/{name}"
 
     def require_usable(self) -> None:
         """Raise `StorageError` where the bucket does not exist or may not be listed, or its server does not answer."""
 
         def list_one(_: str, retry: Retry) -> None:
             for _blob in self._bucket.list_blobs(
-                prefix=_below(self._root), max_results=1, timeout=_TIMEOUTS, retry=retry
+                prefix=below(self._root), max_results=1, timeout=_TIMEOUTS, retry=retry
             ):
                 return
 
         try:
-            self._ask("", list_one, _FIRST_RETRY_SECONDS)
+            self._ask("", list_one, FIRST_RETRY_SECONDS)
         except FileNotFoundError:
             raise StorageError(self._without_bucket(self.location)) from None
 
@@ -94,17 +79,17 @@ class GoogleStorage:
         """See `Storage`."""
 
         def find(key: str, retry: Retry) -> list[str]:
-            found = self._bucket.list_blobs(prefix=_below(key), delimiter="/", timeout=_TIMEOUTS, retry=retry)
+            found = self._bucket.list_blobs(prefix=below(key), delimiter="/", timeout=_TIMEOUTS, retry=retry)
             # The folders are known when all pages are read.
             files = [blob.name for blob in found if blob.size]
             return [*files, *found.prefixes]
 
-        return [key.rstrip("/").rpartition("/")[2] for key in self._ask(folder, find)]
+        return last_parts(self._ask(folder, find))
 
     def walk(self, folder: str = "") -> Iterator[str]:
         """See `Storage`."""
         for key in self._keys(folder):
-            yield key[len(self._root) :].lstrip("/")
+            yield self._name(key)
 
     def create(self, name: str, content: bytes) -> None:
         """See `Storage`. The answer to an upload may be lost, and the upload repeated: then the object is its own."""
@@ -112,7 +97,7 @@ class GoogleStorage:
 
         def upload(key: str, retry: Retry) -> None:
             blob = self._blob(key)
-            blob.metadata = {_WRITER: writer}
+            blob.metadata = {WRITER: writer}
             # No generation: there is no such object.
             blob.upload_from_string(content, if_generation_match=0, timeout=_TIMEOUTS, retry=retry)
 
@@ -149,7 +134,7 @@ class GoogleStorage:
         """
 
         def find(key: str, retry: Retry) -> list[str]:
-            found = self._bucket.list_blobs(prefix=_below(key), timeout=_TIMEOUTS, retry=retry)
+            found = self._bucket.list_blobs(prefix=below(key), timeout=_TIMEOUTS, retry=retry)
             return [blob.name for blob in found if blob.size]
 
         return self._ask(folder, find)
@@ -158,7 +143,7 @@ class GoogleStorage:
         """Return which call has created an object."""
         blob = self._blob(key)
         blob.reload(timeout=_TIMEOUTS, retry=retry)
-        writer: str | None = (blob.metadata or {}).get(_WRITER)
+        writer: str | None = (blob.metadata or {}).get(WRITER)
         return writer
 
     def _blob(self, key: str) -> Blob:
@@ -181,14 +166,14 @@ class GoogleStorage:
             ) from None
         return client.bucket(self._bucket_name)
 
-    def _ask(self, name: str, request: Callable[[str, Retry], T], seconds: float = _RETRY_SECONDS) -> T:
+    def _ask(self, name: str, request: Callable[[str, Retry], T], seconds: float = RETRY_SECONDS) -> T:
         """Return what a request for an object returns; raise the errors of `Storage`, and `StorageError`.
 
         name: of the object below the root. request: gets its key in the bucket, and how to repeat it. seconds: how long
         it is repeated if nobody answers.
         """
-        key = "/".join(part for part in (self._root, name) if part)
-        path = f"gs://{self._bucket_name}/{key}"
+        key = self._key(name)
+        path = f"{self._bucket_url}/{key}"
         try:
             return request(key, DEFAULT_RETRY.with_timeout(seconds))
         except exceptions.NotFound as error:
@@ -219,11 +204,6 @@ class GoogleStorage:
     @property
     def _server(self) -> str:
         return self._endpoint or "Google Cloud Storage"
-
-
-def _below(key: str) -> str | None:
-    """Return what the keys of a folder begin with; None for the bucket's own."""
-    return f"{key}/" if key else None
 
 
 def _first_line(error: Exception) -> str:

@@ -16,6 +16,13 @@ import requests
 from hdfs import HdfsError, InsecureClient
 
 from glassflow_dagster.config.model.state import State
+from glassflow_dagster.streaming.checkpoint.remote_storage import (
+    ANSWER_SECONDS,
+    CONNECT_SECONDS,
+    FIRST_RETRY_SECONDS,
+    RETRY_SECONDS,
+    RemoteStorage,
+)
 from glassflow_dagster.streaming.checkpoint.storage import StorageError
 
 T = TypeVar("T")
@@ -37,14 +44,11 @@ _TEMPORARY = re.compile(r"^\..+\.[0-9a-f-]{36}\.new$")
 # Why a write failed whose own file is not there any more.
 _GONE = "the file that was written for it is gone; let nothing else remove files there, then start the pipeline again"
 _CHUNK = 1 << 20  # bytes
-# A store that does not answer is asked again for so long, as one of S3 is.
-_RETRY_SECONDS = 60.0
-_FIRST_RETRY_SECONDS = 10.0  # at a start: a wrong address should show soon
-_PAUSE = 0.5
-_TIMEOUTS = (5.0, 30.0)  # to connect, and for an answer
+_PAUSE = 0.5  # seconds before a request is repeated
+_TIMEOUTS = (CONNECT_SECONDS, ANSWER_SECONDS)
 
 
-class HdfsStorage:
+class HdfsStorage(RemoteStorage):
     """A `Storage` (storage.py) in a folder of HDFS.
 
     A file is written beside its place and renamed, which is one step of the name node's: without `OVERWRITE` it fails
@@ -55,35 +59,16 @@ class HdfsStorage:
     def __init__(self, state: State, path: str) -> None:
         """Prepare the access, without a request. path: of the root, below the URL of `state`."""
         self._root = f"{state.hdfs_path}/{path.strip('/')}".rstrip("/")
-        self._location = f"{state.url.removesuffix(state.hdfs_path)}{self._root}"
+        super().__init__(f"{state.url.removesuffix(state.hdfs_path)}{self._root}")
         self._server = state.webhdfs_in()
         session = requests.Session()
         # The servers are of the user's own network.
         session.trust_env = False
         self._client = InsecureClient(self._server, user=_user(), timeout=_TIMEOUTS, session=session)
 
-    @property
-    def location(self) -> str:
-        """See `Storage`."""
-        return self._location
-
-    @property
-    def folder(self) -> None:
-        """See `Storage`."""
-        return
-
-    @property
-    def is_shared(self) -> bool:
-        """See `Storage`."""
-        return True
-
-    def path(self, name: str) -> str:
-        """See `Storage`."""
-        return f"{self._location}/{name}"
-
     def require_usable(self) -> None:
         """Raise `StorageError` where WebHDFS does not answer, or refuses access to the folder."""
-        self._ask("", self._exists, _FIRST_RETRY_SECONDS)
+        self._ask("", self._exists, FIRST_RETRY_SECONDS)
 
     def require_atomic_creation(self) -> None:
         """See `Storage`; HDFS promises it."""
@@ -199,7 +184,7 @@ class HdfsStorage:
         except FileNotFoundError:
             raise StorageError(f"{self.path(name)}: {_GONE}") from None
 
-    def _ask(self, name: str, request: Callable[[str], T], seconds: float = _RETRY_SECONDS) -> T:
+    def _ask(self, name: str, request: Callable[[str], T], seconds: float = RETRY_SECONDS) -> T:
         """Return what a request for a file returns; raise the errors of `Storage`, and `StorageError`.
 
         name: of the file below the root. request: gets its path; it is repeated if nobody answers. seconds: how long.

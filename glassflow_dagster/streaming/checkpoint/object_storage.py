@@ -16,12 +16,19 @@ from obstore import exceptions
 from obstore.store import S3Store
 
 from glassflow_dagster.config.model.state import State
+from glassflow_dagster.streaming.checkpoint.remote_storage import (
+    ANSWER_SECONDS,
+    CONNECT_SECONDS,
+    FIRST_RETRY_SECONDS,
+    RETRY_SECONDS,
+    WRITER,
+    BucketStorage,
+    below,
+    last_parts,
+)
 from glassflow_dagster.streaming.checkpoint.storage import StorageError
 
 T = TypeVar("T")
-
-# The name of the metadata that says which call has created an object.
-_WRITER = "glassflow-writer"
 
 _NO_BUCKET, _NO_OBJECT = "NoSuchBucket", "NoSuchKey"
 _WRONG_CLOCK = "RequestTimeTooSkewed"
@@ -30,38 +37,18 @@ _S3_CODE = re.compile(r"<Code>(\w+)</Code>")
 _HTTP_STATUS = re.compile(r"status code: (\d{3}[\w ]*)")
 _DETAILS = "Debug source:"
 
-# A store that does not answer is asked again for so long; S3 recovers within seconds.
-_RETRY_FOR = timedelta(seconds=60)
 _MOST_RETRIES = 10
-# At a start: a wrong endpoint should show soon.
-_FIRST_RETRY_FOR = timedelta(seconds=10)
-_FIRST_RETRIES = 2
-_CONNECT_TIMEOUT = timedelta(seconds=5)
-_TIMEOUT = timedelta(seconds=30)
+_FIRST_RETRIES = 2  # at a start
 
 
-class ObjectStorage:
+class ObjectStorage(BucketStorage):
     """A `Storage` (storage.py) below a prefix of a bucket."""
 
     def __init__(self, state: State, path: str) -> None:
         """Prepare the access, without a request. path: of the root, below the URL of `state`."""
+        super().__init__("s3a", state, path)
         self._state = state
-        self._root = "/".join(part for part in (state.prefix, path.strip("/")) if part)
-        self._store = _open(state, _RETRY_FOR, _MOST_RETRIES)
-
-    @property
-    def location(self) -> str:
-        """See `Storage`."""
-        return f"s3a://{self._state.bucket}/{self._root}".rstrip("/")
-
-    @property
-    def folder(self) -> None:
-        """See `Storage`."""
-        return
-
-    def path(self, name: str) -> str:
-        """See `Storage`."""
-        return f"{self.location}/{name}"
+        self._store = _open(state, RETRY_SECONDS, _MOST_RETRIES)
 
     def read(self, name: str) -> bytes:
         """See `Storage`."""
@@ -77,24 +64,23 @@ class ObjectStorage:
 
     def names(self, folder: str) -> list[str]:
         """See `Storage`."""
-        found = self._ask(folder, lambda key: obstore.list_with_delimiter(self._store, _below(key)))
-        keys = [*(entry["path"] for entry in found["objects"] if entry["size"]), *found["common_prefixes"]]
-        return [key.rstrip("/").rpartition("/")[2] for key in keys]
+        found = self._ask(folder, lambda key: obstore.list_with_delimiter(self._store, below(key)))
+        return last_parts([*(entry["path"] for entry in found["objects"] if entry["size"]), *found["common_prefixes"]])
 
     def walk(self, folder: str = "") -> Iterator[str]:
         """See `Storage`."""
         for key in self._keys(folder):
-            yield key[len(self._root) :].lstrip("/")
+            yield self._name(key)
 
     def create(self, name: str, content: bytes) -> None:
         """See `Storage`. The answer to a PUT may be lost, and the PUT repeated: then the object there is its own."""
         writer = str(uuid.uuid4())
-        own = {_WRITER: writer}
+        own = {WRITER: writer}
         try:
             self._ask(name, lambda key: obstore.put(self._store, key, content, mode="create", attributes=own))
         except FileExistsError:
             found = self._ask(name, lambda key: obstore.get(self._store, key).attributes)
-            if found.get(_WRITER) != writer:
+            if found.get(WRITER) != writer:
                 raise
 
     def replace(self, name: str, content: bytes) -> None:
@@ -114,15 +100,10 @@ class ObjectStorage:
         if keys:
             self._ask(folder, lambda _: obstore.delete(self._store, keys))
 
-    @property
-    def is_shared(self) -> bool:
-        """See `Storage`."""
-        return True
-
     def require_usable(self) -> None:
         """Raise `StorageError` where the bucket does not exist or may not be listed, or its server does not answer."""
-        store = _open(self._state, _FIRST_RETRY_FOR, _FIRST_RETRIES)
-        self._ask("", lambda key: next(iter(obstore.list(store, _below(key), chunk_size=1)), None))
+        store = _open(self._state, FIRST_RETRY_SECONDS, _FIRST_RETRIES)
+        self._ask("", lambda key: next(iter(obstore.list(store, below(key), chunk_size=1)), None))
 
     def require_atomic_creation(self) -> None:
         """Raise `StorageError` unless the store refuses to create what exists: two drivers could share a checkpoint.
@@ -147,7 +128,7 @@ class ObjectStorage:
 
         These are empty, as none of a checkpoint's files is.
         """
-        found = self._ask(folder, lambda key: obstore.list(self._store, _below(key)).collect())
+        found = self._ask(folder, lambda key: obstore.list(self._store, below(key)).collect())
         return [entry["path"] for entry in found if entry["size"]]
 
     @property
@@ -159,8 +140,8 @@ class ObjectStorage:
 
         name: of the object below the root. request: gets its key in the bucket.
         """
-        key = "/".join(part for part in (self._root, name) if part)
-        path = f"s3a://{self._state.bucket}/{key}"
+        key = self._key(name)
+        path = f"{self._bucket_url}/{key}"
         try:
             return request(key)
         except (FileNotFoundError, exceptions.NotFoundError) as error:
@@ -203,11 +184,6 @@ class ObjectStorage:
         )
 
 
-def _below(key: str) -> str | None:
-    """Return what the keys of a folder begin with; None for the bucket's own."""
-    return f"{key}/" if key else None
-
-
 def _code(error: Exception) -> str:
     """Return S3's code of an error, such as NoSuchBucket, else the HTTP status, such as "403 Forbidden"; else ""."""
     text = str(error).partition(_DETAILS)[0]
@@ -220,8 +196,8 @@ def _first_line(error: Exception) -> str:
     return " ".join(str(error).partition(_DETAILS)[0].split()).rpartition(" - ")[2]
 
 
-def _open(state: State, retry_for: timedelta, retries: int) -> S3Store:
-    """Return obstore's view of the bucket."""
+def _open(state: State, retry_seconds: float, retries: int) -> S3Store:
+    """Return obstore's view of the bucket, which asks a server that does not answer again for so long."""
     endpoint = state.endpoint_in()
     config: dict[str, Any] = {"region": state.region_in()}
     if endpoint:
@@ -238,8 +214,8 @@ def _open(state: State, retry_for: timedelta, retries: int) -> S3Store:
         **config,
         client_options={
             "allow_http": bool(endpoint and endpoint.startswith("http:")),
-            "connect_timeout": _CONNECT_TIMEOUT,
-            "timeout": _TIMEOUT,
+            "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
+            "timeout": timedelta(seconds=ANSWER_SECONDS),
         },
-        retry_config={"max_retries": retries, "retry_timeout": retry_for},
+        retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=retry_seconds)},
     )

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.state import State
 from glassflow_dagster.runtime.jars import ensure_jars
-from glassflow_dagster.streaming.spark.session import CHECKPOINT_FILES, is_local
+from glassflow_dagster.streaming.spark.session import use_store
 
 # Of the manager of checkpoint files (GoogleFiles.scala): a local folder.
 _FOLDER = "glassflow.google.folder"
@@ -37,14 +37,7 @@ def google_storage_jars(report: Callable[[str], None]) -> list[Path]:
 
 def use_google_storage(spark: SparkSession, state: State, scratch: Path) -> None:
     """Let a session keep its checkpoints in a bucket. scratch: a local folder for files on their way there."""
-    configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
-    settings = google_storage_settings(state, scratch)
-    if not is_local(str(spark.conf.get("spark.master"))):
-        # The scratch folder is this host's; executors elsewhere have Java's default.
-        del settings[_FOLDER]
-    for key, value in settings.items():
-        configuration.set(key, value)
-    spark.conf.set(CHECKPOINT_FILES, "glassflow.GoogleFiles")
+    use_store(spark, "glassflow.GoogleFiles", google_storage_settings(state, scratch), folder=_FOLDER)
 
 
 def google_storage_settings(state: State, scratch: Path) -> dict[str, str]:

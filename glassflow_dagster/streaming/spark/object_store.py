@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.state import State
 from glassflow_dagster.runtime.jars import ensure_jars
-from glassflow_dagster.streaming.spark.session import CHECKPOINT_FILES, is_local
+from glassflow_dagster.streaming.spark.session import use_store
 
 # As for Python (checkpoint/object_storage.py) without keys: a role. S3A would also try keys of its own.
 _CREDENTIALS = (
@@ -39,14 +39,7 @@ def object_store_jars(report: Callable[[str], None]) -> list[Path]:
 
 def use_object_store(spark: SparkSession, state: State, scratch: Path) -> None:
     """Let a session keep its checkpoints in an object store. scratch: a local folder for files on their way there."""
-    configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
-    settings = s3a_settings(state, scratch)
-    if not is_local(str(spark.conf.get("spark.master"))):
-        # The scratch folder is this host's; executors elsewhere have Hadoop's default.
-        del settings[_BUFFERS]
-    for key, value in settings.items():
-        configuration.set(key, value)
-    spark.conf.set(CHECKPOINT_FILES, "glassflow.S3Files")
+    use_store(spark, "glassflow.S3Files", s3a_settings(state, scratch), folder=_BUFFERS)
 
 
 def s3a_settings(state: State, scratch: Path) -> dict[str, str]:

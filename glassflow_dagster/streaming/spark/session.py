@@ -264,6 +264,19 @@ def _start_errors(overrides: Mapping[str, str]) -> Iterator[None]:
         ) from error
 
 
+def use_store(spark: SparkSession, manager: str, settings: Mapping[str, str], folder: str) -> None:
+    """Let a session keep its checkpoints in a store, by a manager of checkpoint files and Hadoop's settings.
+
+    folder: the setting with this host's folder for files on their way there, which executors elsewhere do not have.
+    """
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+    is_here = is_local(str(spark.conf.get("spark.master")))
+    for key, value in settings.items():
+        if is_here or key != folder:
+            configuration.set(key, value)
+    spark.conf.set(CHECKPOINT_FILES, manager)
+
+
 def stop_session(spark: SparkSession) -> None:
     """Stop a session; do nothing if its JVM has ended."""
     with warnings.catch_warnings(), suppress(Py4JError, ConnectionError):

@@ -89,7 +89,7 @@ def test_refused_access_is_named(google_storage: GoogleServer, monkeypatch: pyte
 
 
 def test_a_silent_endpoint_is_named(google_storage: GoogleServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FIRST_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 0.1)
     endpoint = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(StorageError, match=rf"{endpoint} does not answer \(.*\); check the endpoint") as error:
         edited(google_storage, endpoint=endpoint).require_usable()

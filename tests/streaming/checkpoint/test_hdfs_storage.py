@@ -191,7 +191,7 @@ def test_refused_access_is_named(hdfs: HdfsServer, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_server_that_does_not_answer_is_named(hdfs: HdfsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FIRST_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 0.1)
     endpoint = f"http://127.0.0.1:{free_port()}"
     storage = HdfsStorage(State.model_validate({**hdfs.definition("f"), "endpoint": endpoint}), "p")
     text = f"hdfs://127.0.0.1:{hdfs.port}/f/p/: WebHDFS at {endpoint} does not answer (ConnectionError); check the"

@@ -1,0 +1,67 @@
+"""What the storages of a checkpoint share that are no folder of this host."""
+
+from glassflow_dagster.config.model.state import State
+
+# The name of the metadata that says which call has created an object of a bucket.
+WRITER = "glassflow-writer"
+
+# A store that does not answer is asked again for so long; S3 recovers within seconds.
+RETRY_SECONDS = 60.0
+FIRST_RETRY_SECONDS = 10.0  # at a start: a wrong address should show soon
+CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0  # how long one request waits
+
+
+class RemoteStorage:
+    """The part of a `Storage` (storage.py) that is the same for all stores."""
+
+    def __init__(self, location: str) -> None:
+        """location: the URL of the root."""
+        self._location = location.rstrip("/")
+
+    @property
+    def location(self) -> str:
+        """See `Storage`."""
+        return self._location
+
+    @property
+    def folder(self) -> None:
+        """See `Storage`."""
+        return
+
+    @property
+    def is_shared(self) -> bool:
+        """See `Storage`."""
+        return True
+
+    def path(self, name: str) -> str:
+        """See `Storage`."""
+        return f"{self._location}/{name}"
+
+
+class BucketStorage(RemoteStorage):
+    """The part that is the same for all buckets: a file's name becomes an object's key."""
+
+    def __init__(self, scheme: str, state: State, path: str) -> None:
+        """path: of the root, below the URL of `state`."""
+        assert state.bucket
+        self._bucket_url = f"{scheme}://{state.bucket}"
+        self._root = "/".join(part for part in (state.prefix, path.strip("/")) if part)
+        super().__init__(f"{self._bucket_url}/{self._root}")
+
+    def _key(self, name: str) -> str:
+        """Return the key of an object by its name below the root; that of the root for ""."""
+        return "/".join(part for part in (self._root, name) if part)
+
+    def _name(self, key: str) -> str:
+        """Return the name of an object below the root by its key."""
+        return key[len(self._root) :].lstrip("/")
+
+
+def below(key: str) -> str | None:
+    """Return what the keys of a folder begin with; None for the bucket's own."""
+    return f"{key}/" if key else None
+
+
+def last_parts(keys: list[str]) -> list[str]:
+    """Return the names of objects and folders, without their path, by their keys."""
+    return [key.rstrip("/").rpartition("/")[2] for key in keys]
