@@ -20,6 +20,8 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.servers, pytest.mark.long]
 EVENTS = 4000
+# Seconds: the master misses the worker first; then the batch is repeated by a new driver with new executors.
+_AFTER_LOSS = 300.0
 
 
 def send(place: Place, first: int, count: int) -> None:
@@ -56,6 +58,7 @@ def test_a_lost_host_takes_nothing_with_it(place_of: Callable[[str], Place], clu
         wait_until(
             lambda: place.pipeline.ledger()["read"] == 2 * EVENTS,
             "all is read",
+            _AFTER_LOSS,
             evidence=lambda: (place.runner.status(place.config()), place.runner.logs(place.config())),
         )
         assert place.drivers() not in ([], before)
