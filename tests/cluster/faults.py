@@ -16,7 +16,7 @@ from tests.cluster.hosts import missing
 from tests.faults.__main__ import WANTED, say
 from tests.faults.kinds import Kind
 from tests.faults.repetition import Outcome, repeat_in
-from tests.faults.results import RESULTS, Results, code_version
+from tests.faults.results import RESULTS, Results, code_version, record
 
 # The most repetitions that one pipeline goes through.
 _PASS = 7
@@ -59,8 +59,7 @@ def _fill(kinds: Sequence[Kind], wanted: int, end: float) -> int:
         for outcome in run_pass(repetitions[:_PASS]):
             done += 1
             wrong += say(outcome)
-            results.add(outcome, version)
-            results.write()
+            record(outcome, version)
         # Those behind one that went wrong get another cluster.
         repetitions = repetitions[done:]
     return int(wrong > 0)

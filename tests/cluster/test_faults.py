@@ -2,6 +2,7 @@
 
 import os
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from tests.cluster.fault_kinds import CLUSTER, KINDS
 from tests.cluster.faults import run_pass
 from tests.cluster.hosts import missing
 from tests.conftest import FAULT_SEED
-from tests.faults.results import Results
+from tests.faults.repetition import Outcome
+from tests.faults.results import Results, record
 
 SEED = int(os.environ[FAULT_SEED])
 
@@ -33,3 +35,16 @@ def test_the_page_has_a_line_for_each_fault_on_several_hosts(tmp_path: Path) -> 
     assert "| store: 503 | writes are answered by 503 Slow Down, applied or not | 2 of 3 (abc) |" in page
     assert "- store: 503, cluster, seed 2, code abc: a row" in page
     assert all(f"| {kind.name} | " in page for kind in KINDS)
+
+
+def test_processes_beside_each_other_lose_no_result(tmp_path: Path) -> None:
+    """Each one reads what the others have added meanwhile."""
+    file, page = tmp_path / "results.json", tmp_path / "faults.md"
+    seeds = range(40)
+    with ThreadPoolExecutor(4) as threads:
+        for each in [
+            threads.submit(record, Outcome("store: 503", CLUSTER, seed, 1, ()), "abc", file, page) for seed in seeds
+        ]:
+            each.result()
+    assert Results.read(file).found[CLUSTER]["store: 503"]["abc"]["exact"] == [*seeds]
+    assert "| 40 (abc) |" in page.read_text()

@@ -1,4 +1,7 @@
-"""Run the matrix of faults: `python -m tests.faults`. Results accumulate in results.json and docs/faults.md."""
+"""Run the matrix of faults: `python -m tests.faults`. Results accumulate in results.json and docs/faults.md.
+
+Several processes may run beside each other, each with workloads of its own (`--workload`).
+"""
 
 import argparse
 import itertools
@@ -11,7 +14,7 @@ from pathlib import Path
 
 from tests.faults.kinds import KINDS, Kind
 from tests.faults.repetition import WORKLOADS, Outcome, run_pass
-from tests.faults.results import RESULTS, Results, code_version
+from tests.faults.results import RESULTS, Results, code_version, record
 from tests.faults.servers import Servers
 
 WANTED = 20
@@ -63,8 +66,7 @@ def _fill(
             break
         for outcome in run_pass(servers, folder, workload, repetitions):
             wrong += say(outcome)
-            results.add(outcome, version)
-            results.write()
+            record(outcome, version)
     return int(wrong > 0)
 
 

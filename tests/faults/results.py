@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from glassflow_dagster.runtime.cache import exclusive
 from tests.cluster.fault_kinds import CLUSTER
 from tests.cluster.fault_kinds import KINDS as CLUSTER_KINDS
 from tests.faults.kinds import KINDS, Kind
@@ -98,10 +99,9 @@ class Results:
         elif outcome.seed not in record["exact"]:
             record["exact"] = sorted([*record["exact"], outcome.seed])
 
-    def write(self) -> None:
-        """Write results.json and docs/faults.md."""
-        RESULTS.write_text(json.dumps(self.found, indent=1, sort_keys=True) + "\n")
-        PAGE.write_text(self.page())
+    def text(self) -> str:
+        """Return the content of results.json."""
+        return json.dumps(self.found, indent=1, sort_keys=True) + "\n"
 
     def page(self) -> str:
         head = _HEAD.format(wanted=20, columns=" | ".join(WORKLOADS), line="---|" * len(WORKLOADS))
@@ -138,6 +138,15 @@ class Results:
 def _count(record: Record) -> str:
     exact, wrong = len(record["exact"]), {each["seed"] for each in record["wrong"]} - {*record["exact"]}
     return f"{exact} of {exact + len(wrong)}" if wrong else f"{exact}"
+
+
+def record(outcome: Outcome, version: str, file: Path = RESULTS, page: Path = PAGE) -> None:
+    """Add the outcome of a repetition to results.json, and write docs/faults.md; other processes may do so, too."""
+    with exclusive(file):
+        results = Results.read(file)
+        results.add(outcome, version)
+        file.write_text(results.text())
+        page.write_text(results.page())
 
 
 def code_version() -> str:
