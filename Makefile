@@ -36,9 +36,9 @@ dev: setup ## the embedded stack with Dagster on http://127.0.0.1:3000; Ctrl-C s
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: setup
-	$(BIN)/python -m pytest $(PARALLEL) --long 8
+	$(BIN)/python -m pytest $(PARALLEL) --long 16
 
-test-long: setup ## runs all long tests; `make test` draws an eighth of them
+test-long: setup ## runs all long tests; `make test` draws a sixteenth of them
 	$(BIN)/python -m pytest $(PARALLEL) -m long
 
 test-fast: setup

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-DEADLINE = 120.0  # seconds; a driver takes 15 to start on two busy cores
+DEADLINE = 240.0  # seconds; a driver takes 15 to start on two busy cores, and 60 if these are slow ones
 _PAUSE = 0.05  # seconds
 
 
