@@ -10,10 +10,11 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import clickhouse_connect
 import yaml
@@ -27,7 +28,7 @@ from tests.cluster.dagster_host import LOCATION, DagsterHost, start_dagster, wri
 from tests.cluster.hosts import Network, missing, running_network
 from tests.cluster.servers import Servers as ClusterServers
 from tests.cluster.servers import running_servers
-from tests.cluster.spark import PROJECT, SparkCluster, running_spark, submitted_drivers
+from tests.cluster.spark import PROJECT, SparkCluster, driver_outputs, running_spark, submitted_drivers
 from tests.pictures import take_picture
 from tests.waiting import wait_until
 
@@ -115,7 +116,10 @@ class ClusterDemo:
         self.network["dagster1"].lose_power()
         _say("dagster1 is lost, too")
         second = self._start_dagster("dagster2")
-        wait_until(lambda: self._read(client) == sum(topic.sent for topic in _topics()), "all is read", _LONG)
+        wait_until(
+            lambda: self._read(client) == sum(topic.sent for topic in _topics()),
+            "all is read", _LONG, lambda: f"{self._read_by_pipeline(client)}\n{driver_outputs(self.spark.workers)}",
+        )  # fmt: skip
         _say(f"all is read; the drivers are on {self._hosts_of_drivers()}")
         drivers = submitted_drivers(self.spark.workers)
         second.run(_JOB, {}, _LONG)
@@ -164,6 +168,11 @@ class ClusterDemo:
     def _read(self, client: Client) -> int:
         """Return how many records all pipelines have read, as their ledgers say."""
         return _number(client, "SELECT sum(read) FROM analytics.glassflow_ledger")
+
+    def _read_by_pipeline(self, client: Client) -> list[Sequence[Any]]:
+        """Return the pipelines, and how many records each has read."""
+        query = "SELECT pipeline_id, sum(read) FROM analytics.glassflow_ledger GROUP BY 1"
+        return list(client.query(query).result_rows)
 
     def _hosts_of_drivers(self) -> str:
         return ", ".join(host.name for host, _ in submitted_drivers(self.spark.workers))

@@ -14,6 +14,8 @@ PORT, REST_PORT, WEB_PORT, WORKER_WEB_PORT = 7077, 6066, 8080, 8081
 PROJECT = Path(__file__).parents[2]
 # Seconds after which the master takes a worker for lost; by default 60.
 _WORKER_TIMEOUT = 5
+# The most characters of a driver's output that are shown.
+_OUTPUT = 3000
 _MASTER, _WORKER = (f"org.apache.spark.deploy.{name}" for name in ("master.Master", "worker.Worker"))
 
 
@@ -73,6 +75,17 @@ def submitted_drivers(hosts: Iterable[Host]) -> list[tuple[Host, int]]:
     return [
         (host, pid) for host in hosts for pid, command in host.processes().items() if command.rstrip().endswith(module)
     ]
+
+
+def driver_outputs(hosts: Iterable[Host]) -> str:
+    """Return the ends of what the drivers on these hosts have written, for people; without hosts that are lost."""
+    texts = []
+    for host in hosts:
+        # A host's disk is seen through one of its processes.
+        for pid in [*host.processes()][:1]:
+            files = sorted(Path(f"/proc/{pid}/root{host.disk}/work").glob("driver-*/std*"))
+            texts += [f"{host.name}, {file.parent.name}, {file.name}:\n{file.read_text()[-_OUTPUT:]}" for file in files]
+    return "\n".join(texts)
 
 
 def _spark_class() -> tuple[str]:
