@@ -5,7 +5,7 @@ the JSON one. `storage.py` imports this module only where it is needed.
 """
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from typing import TypeVar
 
@@ -86,11 +86,6 @@ class GoogleStorage(BucketStorage):
 
         return last_parts(self._ask(folder, find))
 
-    def walk(self, folder: str = "") -> Iterator[str]:
-        """See `Storage`."""
-        for key in self._keys(folder):
-            yield self._name(key)
-
     def create(self, name: str, content: bytes) -> None:
         """See `Storage`. The answer to an upload may be lost, and the upload repeated: then the object is its own."""
         writer = str(uuid.uuid4())
@@ -128,10 +123,7 @@ class GoogleStorage(BucketStorage):
             self.delete(name)
 
     def _keys(self, folder: str) -> list[str]:
-        """Return the keys of all objects below a folder, without those that only mark a folder.
-
-        These are empty, as none of a checkpoint's files is.
-        """
+        """See `BucketStorage`."""
 
         def find(key: str, retry: Retry) -> list[str]:
             found = self._bucket.list_blobs(prefix=below(key), timeout=_TIMEOUTS, retry=retry)

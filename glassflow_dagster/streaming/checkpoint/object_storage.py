@@ -7,7 +7,7 @@ tokens for Amazon MSK. `storage.py` imports this module only where it is needed.
 
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -67,11 +67,6 @@ class ObjectStorage(BucketStorage):
         found = self._ask(folder, lambda key: obstore.list_with_delimiter(self._store, below(key)))
         return last_parts([*(entry["path"] for entry in found["objects"] if entry["size"]), *found["common_prefixes"]])
 
-    def walk(self, folder: str = "") -> Iterator[str]:
-        """See `Storage`."""
-        for key in self._keys(folder):
-            yield self._name(key)
-
     def create(self, name: str, content: bytes) -> None:
         """See `Storage`. The answer to a PUT may be lost, and the PUT repeated: then the object there is its own."""
         writer = str(uuid.uuid4())
@@ -124,10 +119,7 @@ class ObjectStorage(BucketStorage):
         )
 
     def _keys(self, folder: str) -> list[str]:
-        """Return the keys of all objects below a folder, without those that only mark a folder.
-
-        These are empty, as none of a checkpoint's files is.
-        """
+        """See `BucketStorage`."""
         found = self._ask(folder, lambda key: obstore.list(self._store, below(key)).collect())
         return [entry["path"] for entry in found if entry["size"]]
 

@@ -1,5 +1,8 @@
 """What the storages of a checkpoint share that are no folder of this host."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
 from glassflow_dagster.config.model.state import State
 
 # The name of the metadata that says which call has created an object of a bucket.
@@ -38,7 +41,7 @@ class RemoteStorage:
         return f"{self._location}/{name}"
 
 
-class BucketStorage(RemoteStorage):
+class BucketStorage(RemoteStorage, ABC):
     """The part that is the same for all buckets: a file's name becomes an object's key."""
 
     def __init__(self, scheme: str, state: State, path: str) -> None:
@@ -48,13 +51,21 @@ class BucketStorage(RemoteStorage):
         self._root = "/".join(part for part in (state.prefix, path.strip("/")) if part)
         super().__init__(f"{self._bucket_url}/{self._root}")
 
+    def walk(self, folder: str = "") -> Iterator[str]:
+        """See `Storage`."""
+        for key in self._keys(folder):
+            yield key[len(self._root) :].lstrip("/")
+
+    @abstractmethod
+    def _keys(self, folder: str) -> list[str]:
+        """Return the keys of all objects below a folder, without those that only mark a folder.
+
+        These are empty, as none of a checkpoint's files is.
+        """
+
     def _key(self, name: str) -> str:
         """Return the key of an object by its name below the root; that of the root for ""."""
         return "/".join(part for part in (self._root, name) if part)
-
-    def _name(self, key: str) -> str:
-        """Return the name of an object below the root by its key."""
-        return key[len(self._root) :].lstrip("/")
 
 
 def below(key: str) -> str | None:
