@@ -216,7 +216,7 @@ class _Sender:
         with self._explaining():
             self._producer.init_transactions(_TRANSACTION_SECONDS)
 
-    def send(self, dead_letters: list[DeadLetter]) -> list[ReplayMark]:
+    def send(self, dead_letters: Iterable[DeadLetter]) -> list[ReplayMark]:
         """Send dead letters in one transaction; return their marks in the order of their offsets in the topic.
 
         After an error, such as a dead letter that the topic rejects, the transaction is aborted and none is sent.
@@ -268,6 +268,9 @@ class _Sender:
                 on_delivery=delivered,
             )
         except KafkaException as error:
+            if error.args[0].code() == KafkaError._FATAL:
+                # The producer has failed since, fenced for instance, and only a call about transactions tells why.
+                self._producer.begin_transaction()
             raise GlassflowError(self._not_taken(dead_letter, error.args[0])) from error
 
     def _not_taken(self, dead_letter: DeadLetter, error: KafkaError) -> str:

@@ -1,12 +1,14 @@
 """Replay of dead letters, exactly once, on real Kafka and ClickHouse without Spark."""
 
 import time
+from collections.abc import Iterator
+from itertools import cycle
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTERS
+from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTERS, DeadLetter
 from glassflow_dagster.bookkeeping.replays import REPLAYS
 from glassflow_dagster.clickhouse.queries import execute, fetch
 from glassflow_dagster.config.model.pipeline import PipelineConfig
@@ -138,6 +140,22 @@ def test_a_second_replay_ends_the_first(pipeline: DeadLetterPipeline) -> None:
     with pytest.raises(GlassflowError, match=r"another replay of .* has started and continues"):
         first.send(list(pipeline.store.read("1")))
     assert values(pipeline) == [b"a", b"b"]
+
+
+def test_a_second_replay_ends_the_first_while_it_sends(pipeline: DeadLetterPipeline) -> None:
+    """A fenced client rejects the next record at once, with an error that does not say why."""
+    pipeline.batch(b"a")
+    first = module._Sender(_with_topic(pipeline))
+    replay(pipeline.config, "1", no_report)
+
+    def until_rejected() -> Iterator[DeadLetter]:
+        for dead_letter in cycle(pipeline.store.read("1")):
+            yield dead_letter
+            time.sleep(0.001)  # the client's queue of 100,000 must not be full first
+
+    with pytest.raises(GlassflowError, match=r"another replay of .* has started and continues"):
+        first.send(until_rejected())
+    assert values(pipeline) == [b"a"]
 
 
 def test_a_record_that_the_topic_does_not_take_is_named_and_sends_nothing(pipeline: DeadLetterPipeline) -> None:
