@@ -168,10 +168,7 @@ class RemoteRunner(DriverOptions, ABC):
             return _with_heartbeat(of_system, driver, shared.status)
         known = _known_at_launch(of_system.folder)
         if self._is_of_others(shared, driver, known):
-            # One that was ended in good order is started again by whoever has ended it.
-            return replace(
-                shared.status, wanted=shared.status.wanted and shared.status.state is not StreamState.STOPPED
-            )
+            return self._status_of_others(config, shared.status)
         was_stopped = shared.is_stopped and shared.requests > known.requests
         return replace(of_system, wanted=of_system.wanted and not was_stopped)
 
@@ -202,6 +199,25 @@ class RemoteRunner(DriverOptions, ABC):
             return False
         is_newer = bool(shared.status.host) and shared.epoch > known.epoch
         return is_newer and not (driver and _is_of(driver, shared.status.heartbeat))
+
+    def _status_of_others(self, config: PipelineConfig, known: StreamStatus) -> StreamStatus:
+        """Return the status of another host's driver by what ClickHouse knows: one that is silent may be started again.
+
+        Another one would fence it off while it starts, and two take longer than one.
+        """
+        # One that was ended in good order is started again by whoever has ended it.
+        found = replace(known, wanted=known.wanted and known.state is not StreamState.STOPPED)
+        if known.state is StreamState.STALE and known.heartbeat:
+            again = self._started_again(config, known.heartbeat)
+            return replace(found, state=StreamState.STARTING, message=again) if again else found
+        return found
+
+    def _started_again(self, config: PipelineConfig, heartbeat: Heartbeat) -> str | None:  # noqa: ARG002 - see StandaloneRunner
+        """Return a message about the driver that the system has started in the place of one with this heartbeat.
+
+        None where it has not, or so long ago that the driver should have been heard of.
+        """
+        return None
 
     def _action_for(self, config: PipelineConfig, found: StreamStatus) -> Action:
         """Return what the stream, whose status was found, needs so that a healthy driver runs this definition."""

@@ -8,6 +8,7 @@ own is lost, and the worker when it fails (`spark.driver.supervise`).
 import json
 import os
 import sys
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -21,7 +22,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.driver.heartbeat import pipeline_folder
+from glassflow_dagster.driver.heartbeat import Heartbeat, pipeline_folder
 from glassflow_dagster.driver.process import StreamState
 from glassflow_dagster.driver.sent_definition import SentDefinition
 from glassflow_dagster.driver.submission import SUBMISSION, Submission
@@ -54,6 +55,7 @@ _STORE = (
 
 # Of a driver whose worker is lost, for ever: it is started again under another id.
 _RELAUNCHED = "RELAUNCHING"
+_ACTIVE = frozenset({"SUBMITTED", "RUNNING"})
 # What the master says of a driver -> the state of the stream, and what that means.
 _STATES = {
     "SUBMITTED": (StreamState.STARTING, "waits for a worker with enough cores and memory"),
@@ -172,6 +174,18 @@ class StandaloneRunner(RemoteRunner):
             answer = _status(note)
         return _driver(note, answer)
 
+    def _started_again(self, config: PipelineConfig, heartbeat: Heartbeat) -> str | None:
+        """Return a message about the driver that the master has started since, as the worker of the other is lost."""
+        # By the clocks of two hosts; where they differ much, it is taken for lost, and replaced.
+        since = max(heartbeat.updated_at, time.time() - self.timeout)
+
+        def is_newer(driver: Mapping[str, Any]) -> bool:
+            return driver["state"] in _ACTIVE and float(driver["starttime"]) / 1000 > since
+
+        page = self.settings.web_page(self._master(config))
+        found = _driver_of(heartbeat.submission, page, is_newer) if heartbeat.submission else None
+        return f"{found} is being started in its place on another worker" if found else None
+
     def _ask_to_end(self, pipeline_id: str, *, at_once: bool) -> None:  # noqa: ARG002 - see the docstring
         """Have the master end the driver. A standalone master has no other way for one that is to end at once."""
         if note := _note_of(self, pipeline_id):
@@ -183,7 +197,7 @@ class StandaloneRunner(RemoteRunner):
         if note is None:
             return ""
         try:
-            pages = _worker_pages(_cluster_page(note))
+            pages = _worker_pages(_cluster_page(note.web_page))
             text = _output(pages[_status(note)["workerId"]], note.driver_id, "stdout")
         except (OSError, ValueError, KeyError, GlassflowError):
             return ""
@@ -211,29 +225,32 @@ def _driver(note: Submitted, answer: Mapping[str, Any]) -> RemoteDriver:
 
 
 def _successor(note: Submitted) -> str | None:
-    """Return the id under which the master has started a driver again on another worker; None if it is not found.
+    """Return the id under which the master has started a driver again on another worker; None if it is not found."""
+    return _driver_of(note.submission, note.web_page, lambda driver: driver["id"] != note.driver_id)
 
-    The master tells of no connection between the two. But a worker writes the command line of a driver's JVM into its
-    output, and there is the id of the submission.
+
+def _driver_of(submission: str, web_page: str, may_be: Callable[[Mapping[str, Any]], bool]) -> str | None:
+    """Return the id of a submission's newest driver among those that it may be; None if it is not found.
+
+    web_page: the master's. The master tells of no connection between the two. But a worker writes the command line of a
+    driver's JVM into its output, and there is the id of the submission.
     """
     try:
-        cluster = _cluster_page(note)
+        cluster = _cluster_page(web_page)
         pages = _worker_pages(cluster)
         drivers = [*cluster.get("activedrivers", []), *cluster.get("completeddrivers", [])]
-        for driver in sorted(drivers, key=lambda each: str(each["id"]), reverse=True):
+        for driver in sorted(filter(may_be, drivers), key=lambda each: str(each["id"]), reverse=True):
             page = pages.get(driver.get("worker"))
-            if driver["id"] == note.driver_id or page is None:
-                continue
-            if f"{_MARK}={note.submission}" in _output(page, driver["id"], "stderr", start=0):
+            if page and f"{_MARK}={submission}" in _output(page, driver["id"], "stderr", start=0):
                 return str(driver["id"])
     except (OSError, ValueError, KeyError):
         return None
     return None
 
 
-def _cluster_page(note: Submitted) -> dict[str, Any]:
+def _cluster_page(web_page: str) -> dict[str, Any]:
     """Return what the master's web page tells of workers and drivers; raises `OSError`, `ValueError`."""
-    content: dict[str, Any] = json.loads(_get(f"{note.web_page}/json/"))
+    content: dict[str, Any] = json.loads(_get(f"{web_page}/json/"))
     return content
 
 

@@ -33,8 +33,8 @@ from tests.pictures import take_picture
 from tests.waiting import wait_until
 
 _HOSTS = ("master", "worker1", "worker2", "worker3", "dagster1", "dagster2")
-# Two workers must have room for four drivers with an executor each, twice: the master keeps a lost driver's executors,
-# as nobody has told it.
+# Two workers must have room for four drivers with an executor each, twice: the master keeps a lost driver's executors
+# until it takes the connection for dead.
 _WORKER_CORES, _WORKER_MEMORY = 8, "6g"
 _SIZES = {
     "spark.driver.memory": "512m", "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "1",

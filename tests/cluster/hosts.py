@@ -121,6 +121,12 @@ class Host:
             where = ("lladdr", _NOBODY, *device, "nud", "permanent") if off else device
             _ip("-n", one.namespace, "neighbour", "replace" if off else "delete", two.address, *where)
 
+    def notice_dead_peers_soon(self) -> None:
+        """Take a connection for dead whose peer has not answered for 13 s, not for a quarter of an hour."""
+        setting = "/proc/sys/net/ipv4/tcp_retries2"
+        command = ["ip", "netns", "exec", self.namespace, "tee", setting]
+        subprocess.run(command, input=b"5", check=True, stdout=subprocess.DEVNULL)
+
     def resent(self) -> int:
         """Return how many TCP segments this host has sent again, since nobody had confirmed them."""
         command = ["ip", "netns", "exec", self.namespace, "cat", "/proc/net/snmp"]

@@ -59,6 +59,8 @@ def running_spark(folder: Path, network: Network, cores: int = 2, memory: str = 
         "SPARK_MASTER_OPTS": f"-Dspark.master.rest.enabled=true -Dspark.worker.timeout={_WORKER_TIMEOUT}",
         "SPARK_WORKER_OPTS": f"-Dspark.worker.timeout={_WORKER_TIMEOUT}",
     }
+    # As docs/guides/clusters.md recommends: else it starts the executors of a lost driver again and again.
+    master.notice_dead_peers_soon()
     log = folder / "master.log"
     place = ("--host", master.address, "--port", str(PORT), "--webui-port", str(WEB_PORT))
     master.start([*_spark_class(), _MASTER, *place], variables, log)

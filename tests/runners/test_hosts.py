@@ -73,6 +73,36 @@ def test_a_lost_host_takes_nothing_with_it(place_of: Callable[[str], Place], clu
     assert place.pipeline.ledger()["duplicates"] == EVENTS // 2
 
 
+def test_another_host_leaves_a_driver_alone_that_the_master_has_started_again(
+    place_of: Callable[[str], Place], cluster: Cluster, tmp_path: Path
+) -> None:
+    """Nothing is heard of it until it has reached its checkpoint."""
+    first = place_of("cluster")
+    first.launch()
+    send(first, 0, 100)
+    wait_until(lambda: first.pipeline.ledger()["read"] == 100, "all is read")
+    assert isinstance(first.runner, StandaloneRunner)
+    second = replace(first, runner=replace(first.runner, state=tmp_path / "second"))
+    [before] = first.drivers()
+    [lost] = [host for host in first.hosts if before in host.processes()]
+    lost.lose_power()
+    try:
+        wait_until(first.drivers, "the master has started it again", _AFTER_LOSS)
+        [again] = first.drivers()
+        os.kill(again, signal.SIGSTOP)
+        wait_until(lambda: "started in its place" in second.runner.status(second.config()).message, "it is seen")
+        assert second.state() is StreamState.STARTING
+        assert second.ensure()[1] is Action.HEALTH_CHECKED
+        os.kill(again, signal.SIGCONT)
+        send(first, 50, 100)
+        wait_until(lambda: first.pipeline.ledger()["read"] == 200, "all is read", _AFTER_LOSS, evidence=second.state)
+        assert first.drivers() == [again]
+    finally:
+        lost.cut(off=False)
+        cluster.spark.start_worker(lost)
+    assert first.pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(150, 150)]
+
+
 @pytest.mark.parametrize("kind", ["client", "cluster"])
 def test_the_executors_are_on_both_workers_and_no_secret_is_on_a_command_line(
     place_of: Callable[[str], Place], cluster: Cluster, kind: str

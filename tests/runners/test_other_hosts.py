@@ -1,5 +1,7 @@
 """What a host does about a cluster's driver by what master and ClickHouse say of it; neither is contacted."""
 
+import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,11 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver import hosts
 from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat, make_pipeline_folder, pipeline_folder
 from glassflow_dagster.driver.hosts import Shared
-from glassflow_dagster.driver.process import Action, Ending, StreamState, StreamStatus
+from glassflow_dagster.driver.process import LAUNCH_TIMEOUT, Action, Ending, StreamState, StreamStatus
 from glassflow_dagster.driver.wanted import want
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.control import may_take_over
+from glassflow_dagster.runners import standalone
 from glassflow_dagster.runners.kubernetes.runner import KubernetesRunner
 from glassflow_dagster.runners.notes import write_note
 from glassflow_dagster.runners.remote import _KNOWN, Known, RemoteDriver
@@ -63,11 +66,11 @@ class Host:
 
     def sees(
         self, state: StreamState, submission: str, epoch: int, *, wanted: bool = True, requests: int = 0,
-        fingerprint: str | None = None,
+        fingerprint: str | None = None, updated_at: float = 0.0,
     ) -> None:  # fmt: skip
         """Let ClickHouse know a newest driver. requests: to stop it."""
         beat = Heartbeat(
-            pipeline_id="orders", state=DriverState.RUNNING, pid=1, process_started="", updated_at=0.0,
+            pipeline_id="orders", state=DriverState.RUNNING, pid=1, process_started="", updated_at=updated_at,
             fingerprint=fingerprint or self.config.fingerprint, submission=submission,
         )  # fmt: skip
         status = StreamStatus("orders", state, "", beat, Path("/there"), wanted=wanted, host="worker1")
@@ -117,6 +120,59 @@ def test_a_newer_driver_of_another_host_is_seen_and_replaced_where_it_does_not_w
     assert (host.status().state, host.status().host) == (state, "worker1")
     assert host.runner._action_for(host.config, host.status()) is action
     assert host.would_start() is starts
+
+
+@pytest.mark.parametrize(
+    ("age", "driver_state", "submission", "state"),
+    [
+        (10.0, "RUNNING", OTHER, S.STARTING),
+        # Within its batch, or it hangs.
+        (60.0, "RUNNING", OTHER, S.STALE),
+        (10.0, "FINISHED", OTHER, S.STALE),
+        (10.0, "RUNNING", OWN, S.STALE),
+    ],
+)
+def test_what_the_master_has_started_again_since_a_driver_was_heard_of_is_left_alone(
+    host: Host, monkeypatch: pytest.MonkeyPatch, age: float, driver_state: str, submission: str, state: StreamState
+) -> None:
+    """age: of the driver at the master, in seconds; the heartbeat's is 40."""
+    now = time.time()
+    answers = cluster_answers(now - age, driver_state, submission)
+    monkeypatch.setattr(standalone, "_get", lambda url: answers[url])
+    host.sees(S.STALE, OTHER, epoch=3, updated_at=now - 40)
+    assert host.status().state is state
+    assert host.status().host == "worker1"
+    assert host.would_start() is (state is S.STALE)
+
+
+def test_one_that_was_started_again_long_ago_is_replaced(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    answers = cluster_answers(now - LAUNCH_TIMEOUT - 10, "RUNNING", OTHER)
+    monkeypatch.setattr(standalone, "_get", lambda url: answers[url])
+    host.sees(S.STALE, OTHER, epoch=3, updated_at=now - LAUNCH_TIMEOUT - 40)
+    assert host.status().state is S.STALE
+    assert host.would_start()
+
+
+def test_without_the_masters_page_a_silent_driver_is_replaced(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_url: str) -> str:
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(standalone, "_get", refuse)
+    host.sees(S.STALE, OTHER, epoch=3, updated_at=time.time() - 40)
+    assert host.would_start()
+
+
+def cluster_answers(started_at: float, state: str, submission: str) -> dict[str, str]:
+    """Return what the pages of a master with one driver, and of its worker, answer."""
+    driver = {"id": "driver-7", "starttime": f"{started_at * 1000:.0f}", "state": state, "worker": "worker-2"}
+    which = "activedrivers" if state == "RUNNING" else "completeddrivers"
+    cluster = {which: [driver], "workers": [{"id": "worker-2", "webuiaddress": "http://worker-2:8081"}]}
+    output = "http://worker-2:8081/log/?driverId=driver-7&logType=stderr&byteLength=65536&offset=0"
+    return {
+        "http://127.0.0.1:8080/json/": json.dumps(cluster),
+        output: f"==== Bytes 0-60 of 60 ====\nLaunch Command: java -Dspark.glassflow.submission={submission} ...",
+    }
 
 
 def test_a_driver_of_another_host_with_another_definition_is_replaced_by_a_user_only(host: Host) -> None:
