@@ -16,7 +16,8 @@ from tests.cluster.hosts import missing
 from tests.faults.__main__ import WANTED, say
 from tests.faults.kinds import Kind
 from tests.faults.repetition import Outcome, repeat_in
-from tests.faults.results import RESULTS, Results, code_version, record
+from tests.faults.results import RESULTS, Results, record
+from tests.faults.version import code_version
 
 # The most repetitions that one pipeline goes through.
 _PASS = 7

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from tests.faults.kinds import KINDS, Kind
 from tests.faults.repetition import WORKLOADS, Outcome, run_pass
-from tests.faults.results import RESULTS, Results, code_version, record
+from tests.faults.results import RESULTS, Results, record
 from tests.faults.servers import Servers
+from tests.faults.version import code_version
 
 WANTED = 20
 _PASS = 10
@@ -29,6 +30,7 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=WANTED, help="how many each kind is to have")
     parser.add_argument("--pass", type=int, default=_PASS, dest="size", help="how many one pipeline goes through")
     parser.add_argument("--minutes", type=float, default=600, help="begin no pass after so long")
+    parser.add_argument("--version", action="version", version=code_version(), help="of the code that a driver runs")
     arguments = parser.parse_args()
     kinds = [kind for kind in KINDS if not arguments.kind or kind.name in arguments.kind]
     if not kinds:

@@ -1,7 +1,6 @@
 """Results of the repetitions: stored in results.json, published in docs/faults.md."""
 
 import json
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,6 @@ from tests.faults.repetition import WORKLOADS, Outcome
 RESULTS = Path(__file__).parent / "results.json"
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 
-_PACKAGE = "glassflow_dagster"
-_DIGITS = 10  # digits of a version's name
 # Seeds without differences, and the differences of other seeds.
 Record = dict[str, list[Any]]
 
@@ -48,9 +45,9 @@ that take them (`match: all`): all of them to the first, which rejects some, and
 `keyed` the id is a field of the key, and some keys are no JSON. The records of `otlp` are export requests with up to
 four log records each.
 
-A figure is the number of exact repetitions; in brackets is the version of the code, as printed by
-`git rev-parse --short=10 HEAD:glassflow_dagster`. If your checkout prints another version, the code has changed since,
-and the figure is that of the older code.
+A figure is the number of exact repetitions; in brackets is the version of the code that a driver runs, as printed by
+`python -m tests.faults --version`: the package without the commands, the page and Dagster's assets. If your checkout
+prints another version, a driver's code has changed since, and the figure is that of the older code.
 
 | fault | what happens | {columns} |
 |---|---|{line}
@@ -147,16 +144,3 @@ def record(outcome: Outcome, version: str, file: Path = RESULTS, page: Path = PA
         results.add(outcome, version)
         file.write_text(results.text())
         page.write_text(results.page())
-
-
-def code_version() -> str:
-    """Return the name of the running code: the git tree of its package, and whether it was changed since.
-
-    Commits of tests or documents do not change it.
-    """
-    tree = _git("rev-parse", f"HEAD:{_PACKAGE}").strip()[:_DIGITS]
-    return f"{tree}, changed" if _git("status", "--porcelain", "--", _PACKAGE) else tree
-
-
-def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=RESULTS.parent, check=True, capture_output=True, text=True).stdout
