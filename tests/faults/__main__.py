@@ -30,8 +30,11 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=WANTED, help="how many each kind is to have")
     parser.add_argument("--pass", type=int, default=_PASS, dest="size", help="how many one pipeline goes through")
     parser.add_argument("--minutes", type=float, default=600, help="begin no pass after so long")
-    parser.add_argument("--version", action="version", version=code_version(), help="of the code that a driver runs")
+    parser.add_argument("--version", action="store_true", help="print the version of the code that a driver runs")
     arguments = parser.parse_args()
+    if arguments.version:
+        print(code_version())
+        return 0
     kinds = [kind for kind in KINDS if not arguments.kind or kind.name in arguments.kind]
     if not kinds:
         parser.error(f"no such kind; there are: {', '.join(kind.name for kind in KINDS)}")

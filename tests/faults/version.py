@@ -21,7 +21,8 @@ def code_version() -> str:
     Commits of tests, documents, Dagster's assets, the page or the commands do not change it.
     """
     files = driver_files()
-    changed = {line[3:] for line in _git("status", "--porcelain", "--", _PACKAGE).splitlines()}
+    status = _git("status", "--porcelain", "--untracked-files=all", "--no-renames", "--", _PACKAGE)
+    changed = {line[3:] for line in status.splitlines()}
     committed = [line for line in _git("ls-tree", "-r", "HEAD", "--", _PACKAGE).splitlines() if _name(line) in files]
     version = hashlib.sha256("\n".join(committed).encode()).hexdigest()[:_DIGITS]
     return f"{version}, changed" if changed & files else version
