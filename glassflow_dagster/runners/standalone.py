@@ -55,7 +55,6 @@ _STORE = (
 
 # Of a driver whose worker is lost, for ever: it is started again under another id.
 _RELAUNCHED = "RELAUNCHING"
-_ACTIVE = frozenset({"SUBMITTED", "RUNNING"})
 # What the master says of a driver -> the state of the stream, and what that means.
 _STATES = {
     "SUBMITTED": (StreamState.STARTING, "waits for a worker with enough cores and memory"),
@@ -180,7 +179,7 @@ class StandaloneRunner(RemoteRunner):
         since = max(heartbeat.updated_at, time.time() - self.timeout)
 
         def is_newer(driver: Mapping[str, Any]) -> bool:
-            return driver["state"] in _ACTIVE and float(driver["starttime"]) / 1000 > since
+            return driver["state"] == "RUNNING" and float(driver["starttime"]) / 1000 > since
 
         page = self.settings.web_page(self._master(config))
         found = _driver_of(heartbeat.submission, page, is_newer) if heartbeat.submission else None
