@@ -14,6 +14,7 @@ from glassflow_dagster.driver import hosts
 from glassflow_dagster.driver.process import Action, Ending, LaunchFailed, StreamState
 from glassflow_dagster.local.object_store import SECRET_KEY
 from glassflow_dagster.runners.standalone import StandaloneRunner
+from tests.cluster.hosts import Host
 from tests.e2e.support import invoke, rows
 from tests.runners.conftest import Cluster, Place
 from tests.waiting import wait_until
@@ -26,6 +27,26 @@ _AFTER_LOSS = 300.0
 
 def send(place: Place, first: int, count: int) -> None:
     place.pipeline.send({"id": f"k{number}", "n": number} for number in range(first, first + count))
+
+
+def launched(place: Place) -> Place:
+    """Launch a pipeline, and have it read 100 records."""
+    place.launch()
+    send(place, 0, 100)
+    wait_until(lambda: place.pipeline.ledger()["read"] == 100, "all is read")
+    return place
+
+
+def on_another_host(place: Place, folder: Path) -> Place:
+    """Return the same pipeline as a host sees it that has not submitted its driver. folder: that host's, empty."""
+    assert isinstance(place.runner, StandaloneRunner)
+    return replace(place, runner=replace(place.runner, state=folder))
+
+
+def host_of(place: Place) -> Host:
+    """Return the host of the pipeline's driver."""
+    [host] = [host for host in place.hosts if set(host.processes()) & set(place.drivers())]
+    return host
 
 
 def command_lines(cluster: Cluster) -> list[bytes]:
@@ -44,7 +65,7 @@ def test_a_lost_host_takes_nothing_with_it(place_of: Callable[[str], Place], clu
     place.pipeline.sink = {"max_batch_size": 100}
     place.pipeline.write()
     place.launch()
-    [lost] = [host for host in place.hosts if set(host.processes()) & set(place.drivers())]
+    lost = host_of(place)
     before = place.drivers()
     send(place, 0, EVENTS)
     wait_until(
@@ -77,14 +98,9 @@ def test_another_host_leaves_a_driver_alone_that_the_master_has_started_again(
     place_of: Callable[[str], Place], cluster: Cluster, tmp_path: Path
 ) -> None:
     """Nothing is heard of it until it has reached its checkpoint."""
-    first = place_of("cluster")
-    first.launch()
-    send(first, 0, 100)
-    wait_until(lambda: first.pipeline.ledger()["read"] == 100, "all is read")
-    assert isinstance(first.runner, StandaloneRunner)
-    second = replace(first, runner=replace(first.runner, state=tmp_path / "second"))
-    [before] = first.drivers()
-    [lost] = [host for host in first.hosts if before in host.processes()]
+    first = launched(place_of("cluster"))
+    second = on_another_host(first, tmp_path / "second")
+    lost = host_of(first)
     lost.lose_power()
     try:
         wait_until(first.drivers, "the master has started it again", _AFTER_LOSS)
@@ -107,10 +123,7 @@ def test_another_host_leaves_a_driver_alone_that_the_master_has_started_again(
 def test_the_executors_are_on_both_workers_and_no_secret_is_on_a_command_line(
     place_of: Callable[[str], Place], cluster: Cluster, kind: str
 ) -> None:
-    place = place_of(kind)
-    place.launch()
-    send(place, 0, 100)
-    wait_until(lambda: place.pipeline.ledger()["read"] == 100, "all is read")
+    place = launched(place_of(kind))
     for host in place.hosts:
         assert any("CoarseGrainedExecutorBackend" in command for command in host.processes().values()), host.name
     assert not [line for line in command_lines(cluster) if SECRET_KEY.encode() in line]
@@ -119,12 +132,8 @@ def test_the_executors_are_on_both_workers_and_no_secret_is_on_a_command_line(
 def test_another_host_sees_keeps_redeploys_and_stops_a_driver_that_it_has_not_submitted(
     place_of: Callable[[str], Place], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    first = place_of("cluster")
-    first.launch()
-    send(first, 0, 100)
-    wait_until(lambda: first.pipeline.ledger()["read"] == 100, "all is read")
-    assert isinstance(first.runner, StandaloneRunner)
-    second = replace(first, runner=replace(first.runner, state=tmp_path / "second"))
+    first = launched(place_of("cluster"))
+    second = on_another_host(first, tmp_path / "second")
 
     wait_until(lambda: second.state() is StreamState.RUNNING, "it is seen", evidence=second.state)
     seen = second.runner.status(second.config())
@@ -163,10 +172,7 @@ def test_another_host_sees_keeps_redeploys_and_stops_a_driver_that_it_has_not_su
 def test_a_driver_that_died_before_it_read_the_stop_is_started_again_by_its_worker_and_ends(
     place_of: Callable[[str], Place],
 ) -> None:
-    place = place_of("cluster")
-    place.launch()
-    send(place, 0, 100)
-    wait_until(lambda: place.pipeline.ledger()["read"] == 100, "all is read")
+    place = launched(place_of("cluster"))
     wait_until(lambda: place.runner.status(place.config()).heartbeat, "its heartbeat is in ClickHouse")
     [driver] = place.drivers()
     os.kill(driver, signal.SIGSTOP)
