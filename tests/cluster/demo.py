@@ -121,6 +121,8 @@ class ClusterDemo:
             "all is read", _LONG, lambda: f"{self._read_by_pipeline(client)}\n{driver_outputs(self.spark.workers)}",
         )  # fmt: skip
         _say(f"all is read; the drivers are on {self._hosts_of_drivers()}")
+        self._await_joins(client)
+        _say("the joins have written all that is decided")
         drivers = submitted_drivers(self.spark.workers)
         second.run(_JOB, {}, _LONG)
         checks = second.checks()
@@ -137,6 +139,11 @@ class ClusterDemo:
         wait_until(lambda: not submitted_drivers(self.spark.workers), "all drivers have ended")
         _say("Dagster on dagster2 has stopped them")
         return mistakes
+
+    @property
+    def _from_here(self) -> Servers:
+        """Return the servers as this machine reaches them."""
+        return Servers(self.servers.brokers, f"http://127.0.0.1:{self.servers.clickhouse_port}")
 
     def _start_dagster(self, name: str) -> DagsterHost:
         variables = {
@@ -161,6 +168,14 @@ class ClusterDemo:
         lost.lose_power()
         _say(f"{name} is lost, with {drivers} of the drivers; the ledger has {read:,} records")
 
+    def _await_joins(self, client: Client) -> None:
+        """Wait for the batch behind the one that has read the newest events: it writes what these have decided."""
+        decided = {join.table: int(recount(join, self._from_here).joined.decided.sum()) for join in join_demos()}
+        wait_until(
+            lambda: all(_number(client, f"SELECT count() FROM {table}") >= rows for table, rows in decided.items()),
+            f"at least these rows are there: {decided}", _LONG, lambda: driver_outputs(self.spark.workers),
+        )  # fmt: skip
+
     def _send(self, topics: list[Topic]) -> None:
         for topic in topics:
             send(self.servers.brokers, topic.name, topic.events(), _SEED, lambda _: None)
@@ -179,12 +194,11 @@ class ClusterDemo:
 
     def _mistakes(self) -> list[str]:
         """Return a line for each count or row that differs from what was sent."""
-        servers = Servers(self.servers.brokers, f"http://127.0.0.1:{self.servers.clickhouse_port}")
-        mistakes = different_flights(servers)
+        mistakes = different_flights(self._from_here)
         for demo in demos():
-            mistakes += find_mistakes(demo, count(demo, servers))
+            mistakes += find_mistakes(demo, count(demo, self._from_here))
         for join in join_demos():
-            mistakes += find_join_mistakes(join, recount(join, servers))
+            mistakes += find_join_mistakes(join, recount(join, self._from_here))
         return mistakes
 
 
