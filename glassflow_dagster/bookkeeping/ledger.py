@@ -94,8 +94,10 @@ class LedgerRow:
 
     offsets: topic -> partition -> offset range [first, until) that the batch read. rows_before: the target's row count
     before the checkpoint's first batch, the same in all rows of a checkpoint. definition: the pipeline definition's
-    digest. dead_letters_expire_at: seconds since 1970. The last two are of a sink with several tables, all of them:
-    database.table -> the rows that the batch wrote, and the table's rows before the pipeline first wrote to it.
+    digest. dead_letters_expire_at: seconds since 1970. written_by_table, rows_before_by_table: of a sink with several
+    tables, all of them: database.table -> the rows that the batch wrote, and the table's rows before the pipeline first
+    wrote to it. The last two are of a join on the event clock: the newest event time of each source in the batch,
+    microseconds since 1970, None for a source without an event.
     """
 
     pipeline_id: str
@@ -111,6 +113,8 @@ class LedgerRow:
     dead_letters_expire_at: int = NEVER
     written_by_table: Mapping[str, int] = field(default_factory=dict)
     rows_before_by_table: Mapping[str, int] = field(default_factory=dict)
+    left_max_event_time: int | None = None
+    right_max_event_time: int | None = None
 
 
 # Stands for the sink's own table in batches of a sink that had no other.
@@ -197,6 +201,9 @@ LEDGER = BookkeepingTable(
         Column("bytes", "UInt64"),
         Column("written_by_table", "Map(String, UInt64)"),
         Column("rows_before_by_table", "Map(String, UInt64)"),
+        # No DateTime64: an event can be older than the times which that holds.
+        Column("left_max_event_time", "Nullable(Int64)"),
+        Column("right_max_event_time", "Nullable(Int64)"),
     ),
     order_by="(pipeline_id, checkpoint_id, batch_id)",
     settings=WRITE_EVERYWHERE,
@@ -269,6 +276,23 @@ def read_outcomes(client: Client, database: str, pipeline_id: str, checkpoint_id
         {"pipeline": pipeline_id, "checkpoint_id": checkpoint_id, "before": before_batch},
     )[0]
     return Outcomes(**dict(zip(_OUTCOMES, row, strict=True)))
+
+
+def read_max_event_times(
+    client: Client, database: str, pipeline_id: str, checkpoint_id: str, batches: range
+) -> tuple[int | None, int | None]:
+    """Return the newest event time of a join's left and right source in a checkpoint's batches; the tables must exist.
+
+    batches: their ids. In microseconds since 1970; None for a source that has had no event.
+    """
+    row = fetch(
+        client,
+        f"SELECT max(left_max_event_time), max(right_max_event_time) FROM {LEDGER.full_name(database)} "
+        "WHERE pipeline_id = {pipeline:String} AND checkpoint_id = {checkpoint_id:UUID} "
+        "AND batch_id >= {first:UInt64} AND batch_id < {until:UInt64}",
+        {"pipeline": pipeline_id, "checkpoint_id": checkpoint_id, "first": batches.start, "until": batches.stop},
+    )[0]
+    return row[0], row[1]
 
 
 def read_rows_written(client: Client, database: str, pipeline_id: str, after_ms: int, until_ms: int) -> RowsByTable:

@@ -30,6 +30,7 @@ _ARROW_TYPES = {
     "UUID": pa.string(),
     "Bool": pa.bool_(),
     "Int32": pa.int32(),
+    "Int64": pa.int64(),
     "UInt16": pa.uint16(),
     "UInt32": pa.uint32(),
     "UInt64": pa.uint64(),

@@ -8,7 +8,7 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from glassflow_dagster.bookkeeping.ledger import read_outcomes
+from glassflow_dagster.bookkeeping.ledger import read_max_event_times, read_outcomes
 from glassflow_dagster.bookkeeping.windows import Windows
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target.target_watch import TargetWatch
@@ -234,11 +234,24 @@ class QueryStarter:
         # The stream that triggers batches for waiting events while the topics are silent. Its name must be new: an
         # earlier query of this process on the same checkpoint would share the clock of the old name.
         clock_source = ClockSource(self.spark, f"{checkpoint_id}/{uuid.uuid4()}")
-        last_plan = self.opened.checkpoint.last_committed()  # None before the first batch
-        newest = last_plan.max_event_times if last_plan else None
-        max_event_times = newest or (NO_EVENT_TIME, NO_EVENT_TIME)  # of the left and the right source
-        pacer = BatchPacer(config.join, clock_source, waiting, max_event_times)
+        pacer = BatchPacer(config.join, clock_source, waiting, self._max_event_times())
         return build_join_query(records, clock_source.read(), config, tables, checkpoint_id), pacer
+
+    def _max_event_times(self) -> list[int]:
+        """Return the newest event time of the left and the right source in all committed batches.
+
+        In microseconds since 1970; `NO_EVENT_TIME` for a source without an event.
+        """
+        in_ledger = self.run.retry(
+            lambda: read_max_event_times(self.prepared.client, *self._ledger_scope, self._committed_batches)
+        )
+        # Batches of an earlier version have none in the ledger. What a plan has is that of the batches before its own.
+        last_plan = self.opened.checkpoint.last_committed()  # None before the first batch
+        in_plan = (last_plan and last_plan.max_event_times) or (NO_EVENT_TIME, NO_EVENT_TIME)
+        return [
+            max(planned, NO_EVENT_TIME if found is None else found)
+            for planned, found in zip(in_plan, in_ledger, strict=True)
+        ]
 
     def _subscription(self, config: PipelineConfig) -> Subscription:
         """Return the topics to read (sources, and the replay topic if it exists), and where to start.
@@ -263,13 +276,27 @@ class QueryStarter:
 
     def _ledger_before(self) -> Totals:
         """Return the totals of all batches that this checkpoint has committed, from the ledger."""
-        config, checkpoint, identity = self.run.config, self.opened.checkpoint, self.opened.identity
-        scope = (config.sink.connection_params.database, config.pipeline_id, identity.checkpoint_id)
-        # The ledger also numbers the batches before those of this checkpoint, if it continues after a loss.
-        before_batch = identity.batches_before + checkpoint.next_batch
-        before = Totals.of(self.run.retry(lambda: read_outcomes(self.prepared.client, *scope, before_batch)))
+        outcomes = self.run.retry(
+            lambda: read_outcomes(self.prepared.client, *self._ledger_scope, self._committed_batches.stop)
+        )
+        before = Totals.of(outcomes)
         # Before the first batch of a new state no event waits, whatever an earlier checkpoint's batches counted.
-        return before if checkpoint.next_batch else before.model_copy(update={"waiting": 0})
+        return before if self._committed_batches else before.model_copy(update={"waiting": 0})
+
+    @property
+    def _ledger_scope(self) -> tuple[str, str, str]:
+        """The database of this checkpoint's ledger rows, and their pipeline and checkpoint."""
+        config = self.run.config
+        return config.sink.connection_params.database, config.pipeline_id, self.opened.identity.checkpoint_id
+
+    @property
+    def _committed_batches(self) -> range:
+        """The ids in the ledger of the batches that the state has committed.
+
+        Where it continues after a loss, the ledger also numbers the batches before.
+        """
+        first = self.opened.identity.batches_before
+        return range(first, first + self.opened.checkpoint.next_batch)
 
 
 def uses_watermark(config: PipelineConfig) -> bool:

@@ -1,11 +1,18 @@
 """Sums of the ledger over batches, on a real ClickHouse."""
 
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.bookkeeping.ledger import LEDGER, LedgerRow, Outcomes, insert_ledger_row
+from glassflow_dagster.bookkeeping.ledger import (
+    LEDGER,
+    LedgerRow,
+    Outcomes,
+    insert_ledger_row,
+    read_max_event_times,
+)
 from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.bookkeeping.totals import read_totals
 from glassflow_dagster.clickhouse.errors import TableProblem
@@ -47,6 +54,24 @@ def test_the_ledger_sums_up_batches_and_ranges(client: Client, connection: Click
     assert (totals.outcomes.read, totals.outcomes.written, totals.outcomes.dead_letters) == (30, 24, 3)
     (found,) = totals.ranges
     assert (found.topic, found.partition, found.first, found.until, found.gap) == ("topic", 0, 5, 23, 2)
+
+
+def test_the_newest_event_times_are_those_of_the_batches_that_are_asked_for(
+    client: Client, connection: ClickHouseConnection
+) -> None:
+    ensure_bookkeeping(client, connection.database)
+    first = ledger_row("mine", 0, 5, 14)
+    earlier_than_dates = -(10**17)  # microseconds since 1970, in the year -1199
+    for batch, left, right in ((0, 9, None), (1, 5, None), (2, 7, earlier_than_dates), (3, 11, 12)):
+        row = replace(first, batch_id=batch, left_max_event_time=left, right_max_event_time=right)
+        insert_ledger_row(Inserter(client, 10, print), connection.database, row, Token(f"token {batch}"))
+
+    def found(batches: range) -> tuple[int | None, int | None]:
+        return read_max_event_times(client, connection.database, "mine", first.checkpoint_id, batches)
+
+    assert found(range(3)) == (9, earlier_than_dates)
+    assert found(range(1, 2)) == (5, None)
+    assert found(range(0)) == (None, None)
 
 
 def test_a_ledger_without_batches_is_all_zero_and_a_missing_one_is_said(

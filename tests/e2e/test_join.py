@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from glassflow_dagster.streaming.stages.clock_source import ClockSource
 from tests.conftest import Stack
 from tests.e2e.joins import LEFT, RIGHT, SECOND, Event, JoinPipeline, TwoTopics, recompute
 from tests.e2e.shipped import FlightsWithWeather, OrdersWithUsers
@@ -152,6 +153,29 @@ def test_the_rows_are_those_that_the_topics_make(
     assert {name: beat["totals"][name] for name in TOTALS} == {name: expected.counts[name] for name in TOTALS}
     assert beat["lags"] == {pipeline.topic(LEFT): 0, pipeline.topic(RIGHT): 0}
     assert beat["state_bytes"] > 0
+
+
+@pytest.mark.servers
+@pytest.mark.usefixtures("shared_session")
+def test_a_restart_decides_the_left_events_of_the_last_batch_though_no_record_arrives(
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = set_up_small_lateness(stack, tmp_path, "latest")
+    events = [*hourly(pipeline, LEFT, 0, 100), *hourly(pipeline, RIGHT, 0, 100), *final_events(pipeline)]
+    pipeline.send_both(events)
+    with monkeypatch.context() as patched:
+        # As if the driver's host were lost between the batch that reads the newest events and the one behind it.
+        patched.setattr(ClockSource, "move_to", lambda *_: None)
+        assert pipeline.catch_up()["read"] == len(events)
+    assert pipeline.rows().total() == 0
+    assert pipeline.join_ledger()["waiting"] == 101
+
+    pipeline.catch_up()
+
+    expected = recompute(pipeline, complete=(pipeline.begin + 4 * HOUR - pipeline.lateness) * SECOND)
+    assert pipeline.rows() == expected.rows
+    assert pipeline.join_ledger() == expected.counts
+    assert pipeline.join_ledger()["waiting"] == 1
 
 
 def hourly(pipeline: TwoTopics, side: str, number: int, count: int, shape: float = 1) -> list[tuple[str, Event]]:

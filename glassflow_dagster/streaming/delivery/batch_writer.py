@@ -55,6 +55,7 @@ from glassflow_dagster.streaming.delivery.totals import Totals
 from glassflow_dagster.streaming.spark.session import SHUFFLE_PARTITIONS
 from glassflow_dagster.streaming.stages.batch_pacer import BatchPacer
 from glassflow_dagster.streaming.stages.record_counter import (
+    NO_EVENT_TIME,
     BatchOutcomes,
     ItemCounter,
     JoinCounter,
@@ -350,6 +351,8 @@ class BatchWriter:
             bytes=outcomes.bytes,
             dead_letters_expire_at=plan.dead_letters_expire_at,
             **self._by_table(outcomes),
+            left_max_event_time=_none_without_event(outcomes.left_max_event_time),
+            right_max_event_time=_none_without_event(outcomes.right_max_event_time),
         )
         token = Token.of_ledger_row(self.config.pipeline_id, self.identity.token_prefix, plan.batch_id)
         database = self.config.sink.connection_params.database
@@ -375,6 +378,11 @@ class BatchWriter:
             "written_by_table": dict(zip(names, outcomes.by_table(len(names)), strict=True)),
             "rows_before_by_table": {name: known[name] for name in names},
         }
+
+
+def _none_without_event(max_event_time: int) -> int | None:
+    """Return a newest event time as the ledger has it: None of a source without an event."""
+    return None if max_event_time == NO_EVENT_TIME else max_event_time
 
 
 def _counter_of(config: PipelineConfig) -> RecordCounter:

@@ -71,6 +71,7 @@ class BatchPacer:
     ) -> None:
         """Continue where the last batch ended.
 
+        The watermark is advanced at once, as the batch that the last one would have triggered may be missing.
         clock_source: the query's. waiting: the number of left events that wait. max_event_times: the newest event time
         of left and right, microseconds since 1970, or `NO_EVENT_TIME`.
         """
@@ -82,6 +83,8 @@ class BatchPacer:
         # When the watermark was last advanced, monotonic seconds.
         self._advanced = time.monotonic()
         self._set_interval()
+        if self._clock and self._waiting:
+            self._advance()
 
     @property
     def max_event_times(self) -> tuple[int, int]:

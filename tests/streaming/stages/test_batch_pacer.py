@@ -1,8 +1,10 @@
-"""The event clock of a join: the slower source's time, unless that source is idle."""
+"""The event clock of a join (the slower source's time, unless that source is idle), and the pacer of its batches."""
 
 import pytest
 
-from glassflow_dagster.streaming.stages.batch_pacer import EventClock
+from glassflow_dagster.config.model.join import JoinConfig
+from glassflow_dagster.streaming.stages.batch_pacer import BatchPacer, EventClock
+from glassflow_dagster.streaming.stages.clock_source import ClockSource
 from glassflow_dagster.streaming.stages.record_counter import NO_EVENT_TIME
 
 SECOND = 1_000_000
@@ -62,3 +64,33 @@ def test_the_clock_is_never_before_its_beginning(newest: int) -> None:
     found = clock()
     found.observe(max_event_times(newest, newest), 0.0)
     assert found.watermark_ms(1.0) == 0
+
+
+class WatermarksOnly(ClockSource):
+    """A clock source without Spark, which keeps the watermarks that it is moved to, milliseconds since 1970."""
+
+    def __init__(self) -> None:
+        self.watermarks: list[int] = []
+
+    def move_to(self, milliseconds: int) -> None:
+        self.watermarks.append(milliseconds)
+
+    def trigger_every(self, milliseconds: int) -> None:
+        """Do nothing: only the processing clock triggers batches by time."""
+
+
+@pytest.mark.parametrize(("waiting", "watermarks"), [(3, [390_000]), (0, [])])
+def test_a_join_that_continues_advances_the_watermark_at_once_where_left_events_wait(
+    waiting: int, watermarks: list[int]
+) -> None:
+    sides = {
+        f"{side}_source": {"source_id": side, "key": "id", "time_window": "1h", "event_time": "at"}
+        for side in ("left", "right")
+    }
+    fields = [{"source_id": "left", "name": "id"}]
+    join = JoinConfig.model_validate(
+        {"enabled": True, "clock": "event", "allowed_lateness": "10s", "output_fields": fields, **sides}
+    )
+    clock_source = WatermarksOnly()
+    BatchPacer(join, clock_source, waiting, max_event_times(1000, 400))
+    assert clock_source.watermarks == watermarks
