@@ -44,6 +44,8 @@ _PIPELINES = [demo.pipeline for demo in (*demos(), *join_demos())]
 _JOB = f"{LOCATION}__health_check"
 _SEED = 7
 _LONG = 600.0  # seconds; all hosts share this machine's cores
+# Seconds. Less than the idle timeout, after which waiting events are decided though the newest ones were forgotten.
+_DECIDED_WITHIN = 240.0
 # Picture -> page of Dagster's, and width and height in pixels.
 _PICTURES = {
     "another_host_lineage.png": (f"locations/{LOCATION}/asset-groups/flights_with_weather/lineage", (1900, 760)),
@@ -173,7 +175,7 @@ class ClusterDemo:
         decided = {join.table: int(recount(join, self._from_here).joined.decided.sum()) for join in join_demos()}
         wait_until(
             lambda: all(_number(client, f"SELECT count() FROM {table}") >= rows for table, rows in decided.items()),
-            f"at least these rows are there: {decided}", _LONG, lambda: driver_outputs(self.spark.workers),
+            f"at least these rows are there: {decided}", _DECIDED_WITHIN, lambda: driver_outputs(self.spark.workers),
         )  # fmt: skip
 
     def _send(self, topics: list[Topic]) -> None:
