@@ -20,6 +20,7 @@ from glassflow_dagster.local.stack import down, status, up
 from glassflow_dagster.runtime.cache import exclusive
 from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage
 from glassflow_dagster.streaming.spark.session import start_session
+from tests.azure_storage import AzureServer, running_azure_storage
 from tests.google_storage import GoogleServer, running_google_storage
 from tests.hdfs import HdfsServer, running_hdfs
 from tests.object_store import ObjectStoreServer, running_object_store
@@ -140,6 +141,13 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsServer]:
 def google_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GoogleServer]:
     """Share one server of Google's storage among the tests of a worker process; they keep apart by prefixes."""
     with running_google_storage(tmp_path_factory.mktemp("google-storage"), free_port()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
+    """Share one server of Azure's storage among the tests of a worker process; they keep apart by prefixes."""
+    with running_azure_storage(tmp_path_factory.mktemp("azure-storage"), free_port()) as server:
         yield server
 
 

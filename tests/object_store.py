@@ -104,7 +104,7 @@ class LosingProxy:
                         return
                     if source is client:
                         is_put = data.startswith(b"PUT ") or (is_put and b" HTTP/1.1\r\n" not in data)
-                    elif is_put and self.to_lose and data.startswith(b"HTTP/1.1 200"):
+                    elif is_put and self.to_lose and data.startswith(b"HTTP/1.1 20"):
                         self.to_lose -= 1
                         self.lost += 1
                         return

@@ -86,8 +86,8 @@ def require_for_cluster(config: PipelineConfig, pool: str | None) -> None:
     if config.state is None:
         raise GlassflowError(
             f"{config.pipeline_id}: other hosts cannot reach a local folder of state; name s3a://BUCKET/PREFIX, "
-            "gs://BUCKET/PREFIX, hdfs://HOST:PORT/FOLDER, or file:///FOLDER for a folder that all hosts share, by "
-            "state in the definition, --state or GLASSFLOW_STATE"
+            "gs://BUCKET/PREFIX, abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX, hdfs://HOST:PORT/FOLDER, or "
+            "file:///FOLDER for a folder that all hosts share, by state in the definition, --state or GLASSFLOW_STATE"
         )
     if pool or config.pool:
         raise GlassflowError(

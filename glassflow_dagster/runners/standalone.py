@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.model.state import AZURE_KEYS, AZURE_SERVER
 from glassflow_dagster.driver.heartbeat import Heartbeat, pipeline_folder
 from glassflow_dagster.driver.process import StreamState
 from glassflow_dagster.driver.sent_definition import SentDefinition
@@ -51,6 +52,8 @@ _STORE = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION",
     "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "GLASSFLOW_WEBHDFS", "HADOOP_USER_NAME",
     "GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST",
+    *AZURE_KEYS, AZURE_SERVER, "AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET",
+    "AZURE_FEDERATED_TOKEN_FILE", "AZURE_AUTHORITY_HOST",
 )  # fmt: skip
 
 # Of a driver whose worker is lost, for ever: it is started again under another id.

@@ -19,7 +19,7 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.cache import cache_folder, exclusive, filled
 from glassflow_dagster.runtime.java import find_java
 
-Configuration = Literal["spark", "msk", "s3", "gs", "broker", "hdfs", "format"]
+Configuration = Literal["spark", "msk", "s3", "gs", "abfs", "broker", "hdfs", "format"]
 
 # The file with the names of the jars, written last. Without it, or with a jar missing, the jars are downloaded again.
 _COMPLETE = "complete.txt"
@@ -137,6 +137,6 @@ def _failure(configuration: Configuration, missing: list[str], output: str, fold
 
 
 if __name__ == "__main__":
-    kinds: tuple[Configuration, ...] = ("spark", "broker", "msk", "s3", "gs")
+    kinds: tuple[Configuration, ...] = ("spark", "broker", "msk", "s3", "gs", "abfs")
     for each in kinds:
         print(f"{len(ensure_jars(each, print))} {each} jars in the cache")

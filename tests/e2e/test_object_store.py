@@ -17,6 +17,7 @@ from glassflow_dagster.driver.lock import end_remains
 from glassflow_dagster.local.object_store import SECRET_KEY, object_store_variables
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
+from tests.azure_storage import KEY, AzureServer, running_azure_storage
 from tests.conftest import one_of
 from tests.e2e.support import Pipeline, cli, invoke, kill, rows, start, state, stop
 from tests.google_storage import GoogleServer, running_google_storage
@@ -28,8 +29,8 @@ from tests.waiting import wait_until
 
 EVENTS, COPIES = 8000, 1500
 KINDS = ["small batches", "jobs", "event clock"]
-STORES = ["object_store", "google_storage", "hdfs"]  # fixtures
-StoreServer: TypeAlias = ObjectStoreServer | GoogleServer | HdfsServer
+STORES = ["object_store", "google_storage", "azure_storage", "hdfs"]  # fixtures
+StoreServer: TypeAlias = ObjectStoreServer | GoogleServer | AzureServer | HdfsServer
 EXACT = "SELECT count(), uniqExact(id) FROM {db}.events"
 
 
@@ -48,7 +49,8 @@ def require_secret_hidden(pipeline: Pipeline) -> None:
     processes = [Path(f"/proc/{pid}/cmdline") for pid in (beat.pid, *descendants(beat.pid))]
     for file in (*processes, *(each for each in folder.rglob("*") if each.is_file())):
         with suppress(OSError):  # it is gone by now
-            assert SECRET_KEY.encode() not in file.read_bytes(), file
+            content = file.read_bytes()
+            assert not any(secret.encode() in content for secret in (SECRET_KEY, KEY)), file
 
 
 def waiting_records(pipeline: Pipeline) -> int:
@@ -172,11 +174,11 @@ def test_of_two_drivers_with_two_servers_one_has_the_checkpoint(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("run_store", one_of([running_object_store, running_google_storage]))
+@pytest.mark.parametrize("run_store", one_of([running_object_store, running_google_storage, running_azure_storage]))
 def test_a_store_that_is_away_for_a_moment_is_waited_for(
     pipeline: Pipeline,
     tmp_path: Path,
-    run_store: Callable[..., AbstractContextManager[ObjectStoreServer | GoogleServer]],
+    run_store: Callable[..., AbstractContextManager[ObjectStoreServer | GoogleServer | AzureServer]],
 ) -> None:
     data, port = tmp_path / "objects" / "data", free_port()
     pipeline.sink = {"max_batch_size": 100}

@@ -19,9 +19,19 @@ WEBHDFS = "GLASSFLOW_WEBHDFS"
 # That of a server in place of Google's, where the definition does not name it; Google's own libraries read it.
 GOOGLE_SERVER = "STORAGE_EMULATOR_HOST"
 
+# That of a server in place of Azure's, where the definition does not name it.
+AZURE_SERVER = "GLASSFLOW_AZURE_SERVER"
+# Those of the key of an Azure account: of Azure's command line, and of some of its libraries.
+AZURE_KEYS = ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY")
+
 # Hadoop's name of S3 is s3a; s3 is what everybody else writes.
 _S3 = re.compile(r"^s3a?://(?P<bucket>[A-Za-z0-9][A-Za-z0-9.\-]{1,61}[A-Za-z0-9])(?:/(?P<prefix>.*))?$")
 _GOOGLE = re.compile(r"^gs://(?P<bucket>[a-z0-9][a-z0-9._\-]{1,220}[a-z0-9])(?:/(?P<prefix>.*))?$")
+# A container of an account; Azure's clouds have domains of their own.
+_AZURE = re.compile(
+    r"^abfss?://(?P<bucket>[a-z0-9](?:-?[a-z0-9]){2,62})@(?P<account>[a-z0-9]{3,24})"
+    r"\.(?:dfs|blob)\.(?P<domain>[a-z0-9.\-]+)(?:/(?P<prefix>.*))?$"
+)
 _HDFS = re.compile(r"^(?P<server>hdfs://(?P<host>[A-Za-z0-9][A-Za-z0-9.\-]*)(?::\d{1,5})?)(?P<path>/.*)?$")
 # Of the name node's web server, which answers WebHDFS, since Hadoop 3.
 _WEBHDFS_PORT = 9870
@@ -29,7 +39,10 @@ _IS_URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]*:/")
 _DEFAULT_REGION = "us-east-1"
 
 # What a URL of a store may be, for messages.
-STORES = "s3a://BUCKET/PREFIX, gs://BUCKET/PREFIX, hdfs://HOST:PORT/FOLDER or file:///FOLDER"
+STORES = (
+    "s3a://BUCKET/PREFIX, gs://BUCKET/PREFIX, abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX, "
+    "hdfs://HOST:PORT/FOLDER or file:///FOLDER"
+)
 
 
 class State(Part):
@@ -42,6 +55,8 @@ class State(Part):
         description=(
             "s3a: URL of a store other than AWS; if omitted: AWS_ENDPOINT_URL_S3, else AWS_ENDPOINT_URL. "
             f"gs: URL of a server other than Google's; if omitted: {GOOGLE_SERVER}. "
+            "abfs: URL of a server other than Azure's, which has the account in its paths, such as Azurite; if "
+            f"omitted: {AZURE_SERVER}. "
             "hdfs: URL of WebHDFS, several name nodes with ; between them; if omitted: "
             f"{WEBHDFS}, else http://HOST:{_WEBHDFS_PORT}"
         ),
@@ -69,6 +84,9 @@ class State(Part):
             return f"s3a://{url.split('://', 1)[1].rstrip('/')}"
         if _GOOGLE.match(url):
             return url.rstrip("/")
+        if found := _AZURE.match(url):
+            root = f"abfs://{found['bucket']}@{found['account']}.dfs.{found['domain']}"
+            return f"{root}/{found['prefix'] or ''}".rstrip("/")
         if found := _HDFS.match(url):
             return found["server"] + re.sub("//+", "/", found["path"] or "").rstrip("/")
         parts = urlsplit(url)
@@ -94,14 +112,25 @@ class State(Part):
         return bool(_GOOGLE.match(self.url))
 
     @property
+    def is_azure(self) -> bool:
+        """Whether the store is a container of Azure's storage."""
+        return bool(_AZURE.match(self.url))
+
+    @property
     def is_hdfs(self) -> bool:
         """Whether the store is HDFS."""
         return bool(_HDFS.match(self.url))
 
     @property
     def bucket(self) -> str | None:
-        """The bucket; None for a folder."""
+        """The bucket, or the container; None for a folder."""
         return self._in_bucket["bucket"] if self._in_bucket else None
+
+    @property
+    def bucket_url(self) -> str:
+        """The URL of the bucket, without the prefix; only for buckets."""
+        scheme, rest = self.url.split("://", 1)
+        return f"{scheme}://{rest.split('/', 1)[0]}"
 
     @property
     def prefix(self) -> str:
@@ -111,7 +140,7 @@ class State(Part):
     @property
     def _in_bucket(self) -> re.Match[str] | None:
         """The parts of the URL of a bucket; None for another store."""
-        return _S3.match(self.url) or _GOOGLE.match(self.url)
+        return _S3.match(self.url) or _GOOGLE.match(self.url) or _AZURE.match(self.url)
 
     @property
     def folder(self) -> Path | None:
@@ -127,6 +156,25 @@ class State(Part):
         """Return the URL of a server in place of Google's own; None for that."""
         found = self.endpoint or environment.get(GOOGLE_SERVER)
         return found.rstrip("/") if found else None
+
+    @property
+    def azure_account(self) -> str:
+        """The account of the container; only for Azure."""
+        match = _AZURE.match(self.url)
+        assert match
+        return match["account"]
+
+    def azure_server_in(self, environment: Mapping[str, str] = os.environ) -> str | None:
+        """Return the URL of a server in place of Azure's own; None for that."""
+        found = self.endpoint or environment.get(AZURE_SERVER)
+        return found.rstrip("/") if found else None
+
+    def azure_account_url_in(self, environment: Mapping[str, str] = os.environ) -> str:
+        """Return the URL that the account's containers are below; only for Azure."""
+        match = _AZURE.match(self.url)
+        assert match
+        server = self.azure_server_in(environment)
+        return f"{server}/{match['account']}" if server else f"https://{match['account']}.blob.{match['domain']}"
 
     def webhdfs_in(self, environment: Mapping[str, str] = os.environ) -> str:
         """Return the URL of WebHDFS, or several with a semicolon between them; only for HDFS."""
@@ -144,6 +192,11 @@ class State(Part):
     def region_in(self, environment: Mapping[str, str] = os.environ) -> str:
         """Return the region of the bucket."""
         return self.region or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or _DEFAULT_REGION
+
+
+def azure_key_in(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the key of an Azure account that the environment has; None for other credentials."""
+    return next((environment[name] for name in AZURE_KEYS if environment.get(name)), None)
 
 
 def accept_url(schema: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from glassflow_dagster.config.model.state import State
 from glassflow_dagster.config.problems import Problem
 
 # A key of the state -> which stores have it, where that is not S3 alone.
-_USERS = {"endpoint": "s3a://, gs:// and hdfs://"}
+_USERS = {"endpoint": "s3a://, gs://, abfs:// and hdfs://"}
 
 
 def state_problems(config: PipelineConfig) -> Iterator[Problem]:

@@ -44,7 +44,7 @@ class GoogleStorage(BucketStorage):
 
     def __init__(self, state: State, path: str) -> None:
         """Prepare the access, without a request. path: of the root, below the URL of `state`."""
-        super().__init__("gs", state, path)
+        super().__init__(state, path)
         self._bucket_name = state.bucket
         self._endpoint = state.google_server_in()
 

@@ -44,10 +44,10 @@ class RemoteStorage:
 class BucketStorage(RemoteStorage, ABC):
     """The part that is the same for all buckets: a file's name becomes an object's key."""
 
-    def __init__(self, scheme: str, state: State, path: str) -> None:
+    def __init__(self, state: State, path: str) -> None:
         """path: of the root, below the URL of `state`."""
         assert state.bucket
-        self._bucket_url = f"{scheme}://{state.bucket}"
+        self._bucket_url = state.bucket_url
         self._root = "/".join(part for part in (state.prefix, path.strip("/")) if part)
         super().__init__(f"{self._bucket_url}/{self._root}")
 

@@ -3,7 +3,7 @@
 Spark reads and writes its own files by Hadoop's file systems; this is for the files that the product reads and writes
 itself. Each store must promise these, and the product uses no more:
 
-| | local folder | S3 (object_storage.py) | Google (google_storage.py) | HDFS (hdfs_storage.py) |
+| | local folder | S3, Azure (obstore_storage.py) | Google (google_storage.py) | HDFS (hdfs_storage.py) |
 |---|---|---|---|---|
 | `create` fails if the file exists | a link to a synced file | `If-None-Match: *` | if generation is 0 | rename |
 | `replace`: one finds the old or the new content | rename of a synced file | PUT | POST | rename, OVERWRITE |
@@ -113,7 +113,7 @@ def stored_pipelines(state: State | None, folder: Path) -> tuple[str, ...]:
 def _remote_storage(state: State, path: str) -> Storage:
     """Return the storage at a path of a store that is no folder; raise `GlassflowError` without its library."""
     # Libraries that pipelines with a local checkpoint do not need.
-    extra = "hdfs" if state.is_hdfs else "gs" if state.is_google else "s3"
+    extra = "hdfs" if state.is_hdfs else "gs" if state.is_google else "abfs" if state.is_azure else "s3"
     try:
         if state.is_hdfs:
             from glassflow_dagster.streaming.checkpoint.hdfs_storage import HdfsStorage  # noqa: PLC0415
@@ -123,6 +123,10 @@ def _remote_storage(state: State, path: str) -> Storage:
             from glassflow_dagster.streaming.checkpoint.google_storage import GoogleStorage  # noqa: PLC0415
 
             return GoogleStorage(state, path)
+        if state.is_azure:
+            from glassflow_dagster.streaming.checkpoint.azure_storage import AzureStorage  # noqa: PLC0415
+
+            return AzureStorage(state, path)
         from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise GlassflowError(

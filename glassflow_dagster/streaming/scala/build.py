@@ -1,7 +1,8 @@
-"""Compiles the Scala sources beside this file to a jar, without a JDK: pyspark's wheel contains the Scala compiler.
+"""Compiles the Scala sources beside this file to jars, without a JDK: pyspark's wheel contains the Scala compiler.
 
-The jar is kept in the cache under a digest of the sources, Spark's version and the names of the other jars, so a
-change of any of them compiles a new one. `make setup` and the container image compile it; otherwise the first run does.
+A jar is kept in the cache under a digest of the sources, Spark's version and the names of the other jars, so a change
+of any of them compiles a new one. `make setup` and the container image compile them; otherwise the first run that needs
+one does. That of the folder azure, whose libraries few pipelines need, is one of its own.
 """
 
 import hashlib
@@ -17,40 +18,55 @@ from glassflow_dagster.runtime.jars import ensure_jars, pyspark_folder
 from glassflow_dagster.runtime.java import find_java
 
 _COMPILER = "scala.tools.nsc.Main"
-_JAR = "glassflow-state.jar"
+_STATE_JAR, _AZURE_JAR = "glassflow-state.jar", "glassflow-azure.jar"
+_SOURCES = Path(__file__).parent
+_AZURE_SOURCES = _SOURCES / "azure"
 
 
 def state_jar(report: Callable[[str], None]) -> Path:
-    """Return the path of the jar; compile it first if the cache does not have it."""
-    sources = sorted(Path(__file__).parent.rglob("*.scala"))
-    libraries = ensure_jars("spark", report)
+    """Return the path of the jar of all pipelines; compile it first if the cache does not have it."""
+    sources = [source for source in _SOURCES.rglob("*.scala") if source.parent != _AZURE_SOURCES]
+    return _compiled(_STATE_JAR, sorted(sources), ensure_jars("spark", report), report)
+
+
+def azure_jars(report: Callable[[str], None]) -> list[Path]:
+    """Return the paths of the jars that state in Azure needs; fetch and compile what the cache does not have."""
+    libraries = ensure_jars("abfs", report)
+    sources = sorted(_AZURE_SOURCES.glob("*.scala"))
+    return [_compiled(_AZURE_JAR, sources, [*libraries, state_jar(report)], report), *libraries]
+
+
+def _compiled(name: str, sources: list[Path], libraries: list[Path], report: Callable[[str], None]) -> Path:
+    """Return the path of a jar; compile it first if the cache does not have it."""
     folder = cache_folder() / "state" / _digest(sources, libraries)
-    if not (folder / _JAR).exists():
-        with exclusive(folder, lambda: report("another process is compiling the state processors; waiting for it")):
+    if not (folder / name).exists():
+        with exclusive(folder, lambda: report(f"another process is compiling {name}; waiting for it")):
             # The other process may have compiled it meanwhile.
-            if not (folder / _JAR).exists():
-                report("compiling the state processors (once)")
+            if not (folder / name).exists():
+                report(f"compiling {name} (once)")
                 with filled(folder) as temporary:
-                    _compile(sources, libraries, temporary / _JAR)
-    return folder / _JAR
+                    _compile(sources, libraries, temporary / name)
+    return folder / name
 
 
 def _digest(sources: list[Path], libraries: list[Path]) -> str:
     """Return a digest of what the jar depends on (sources, Spark, libraries), to name its folder in the cache."""
-    digest = hashlib.sha256(" ".join([version("pyspark"), *(jar.name for jar in libraries)]).encode())
+    # The folder of a compiled jar has its digest; those of the others are below one of ivy.xml.
+    names = [f"{jar.parent.name}/{jar.name}" for jar in libraries]
+    digest = hashlib.sha256(" ".join([version("pyspark"), *names]).encode())
     for source in sources:
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def _compile(sources: list[Path], libraries: list[Path], jar: Path) -> None:
-    """Compile the sources to a jar; raise `GlassflowError` with the compiler's output where they have errors."""
+    """Compile sources to a jar; raise `GlassflowError` with the compiler's output where they have errors."""
     classpath = os.pathsep.join([str(pyspark_folder() / "jars" / "*"), *map(str, libraries)])
     command = [find_java().executable, "-cp", classpath, _COMPILER, "-usejavacp", "-d", jar, *sources]
     result = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
     if result.returncode != 0:
-        raise GlassflowError(f"the state processors do not compile:\n{result.stdout}{result.stderr}")
+        raise GlassflowError(f"{jar.name} does not compile:\n{result.stdout}{result.stderr}")
 
 
 if __name__ == "__main__":
-    print(state_jar(print))
+    print(state_jar(print), *azure_jars(print)[:1], sep="\n")

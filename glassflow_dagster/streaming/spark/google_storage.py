@@ -10,7 +10,7 @@ from glassflow_dagster.runtime.jars import ensure_jars
 from glassflow_dagster.streaming.spark.session import use_store
 
 # Of the manager of checkpoint files (GoogleFiles.scala): a local folder.
-_FOLDER = "glassflow.google.folder"
+_FOLDER = "glassflow.upload.folder"
 _MIB = 1024 * 1024
 _SETTINGS = {
     "fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",

@@ -47,10 +47,11 @@ _KNOWN_ERRORS = (
         ),
     ),
     (
-        # Of Hadoop's S3A and of AWS's SDK below it; of Google's connector.
+        # Of Hadoop's S3A and of AWS's SDK below it; of Google's connector; of Hadoop's ABFS, and of AzureFiles.scala.
         re.compile(
             r"AccessDeniedException: s3a://|\bAWS\w+Exception|UnknownStoreException|SdkClientException"
             r"|Error \w+ '?gs://|Upload failed for 'gs://|GoogleJsonResponseException"
+            r"|AbfsRestOperationException|IOException: abfs://"
         ),
         (
             "the object store of the checkpoint refuses access or does not answer; check the store, its credentials "

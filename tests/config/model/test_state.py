@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.state import State, is_url
+from glassflow_dagster.config.model.state import State, azure_key_in, is_url
 from glassflow_dagster.config.problems import DefinitionError
 from glassflow_dagster.driver.process import state_folder
 from glassflow_dagster.errors import GlassflowError
@@ -39,6 +39,33 @@ def test_a_bucket_may_be_googles(tmp_path: Path) -> None:
     assert State(url="gs://bucket", endpoint="https://b").google_server_in(environment) == "https://b"
 
 
+def test_a_container_is_one_of_an_azure_account(tmp_path: Path) -> None:
+    state = State(url="abfss://my-state@account1.blob.core.windows.net/p/q/")
+    assert (state.url, state.bucket_url) == (f"{state.bucket_url}/p/q", "abfs://my-state@account1.dfs.core.windows.net")
+    assert (state.bucket, state.prefix, state.azure_account, state.folder) == ("my-state", "p/q", "account1", None)
+    assert (state.is_azure, state.is_s3, State(url="gs://bucket").is_azure) == (True, False, False)
+    assert open_storage(state, tmp_path, "p").location == f"{state.url}/p/checkpoint"
+    assert state.azure_account_url_in({}) == "https://account1.blob.core.windows.net"
+    environment = {"GLASSFLOW_AZURE_SERVER": "http://a:1/"}
+    assert state.azure_account_url_in(environment) == "http://a:1/account1"
+    named = state.model_copy(update={"endpoint": "https://b"})
+    assert (named.azure_server_in(environment), named.azure_account_url_in({})) == ("https://b", "https://b/account1")
+    china = State(url="abfs://state@account1.dfs.core.chinacloudapi.cn")
+    assert (china.azure_account_url_in({}), china.prefix) == ("https://account1.blob.core.chinacloudapi.cn", "")
+
+
+@pytest.mark.parametrize(
+    ("environment", "key"),
+    [
+        ({}, None),
+        ({"AZURE_STORAGE_KEY": "", "AZURE_STORAGE_ACCOUNT_KEY": "b"}, "b"),
+        ({"AZURE_STORAGE_KEY": "a", "AZURE_STORAGE_ACCOUNT_KEY": "b"}, "a"),
+    ],
+)
+def test_the_key_of_an_azure_account_is_in_the_environment(environment: dict[str, str], key: str | None) -> None:
+    assert azure_key_in(environment) == key
+
+
 def test_a_folder_may_be_a_url_too(tmp_path: Path) -> None:
     state = State(url=f"file://{tmp_path}/")
     assert (state.bucket, state.folder) == (None, tmp_path)
@@ -66,7 +93,20 @@ def test_hdfs_has_a_folder_and_a_web_server(url: str, path: str, webhdfs: str) -
 
 @pytest.mark.parametrize(
     "url",
-    ["abfs://bucket/p", "gs://Bucket/p", "gs:///p", "hdfs:///p", "s3a://", "s3a:///p", "file://host/p", "state", ""],
+    [
+        "abfs://bucket/p",
+        "abfs://c@account/p",
+        "abfs://C@a.dfs.core.windows.net",
+        "wasb://c@a.b",
+        "gs://Bucket/p",
+        "gs:///p",
+        "hdfs:///p",
+        "s3a://",
+        "s3a:///p",
+        "file://host/p",
+        "state",
+        "",
+    ],
 )
 def test_another_url_is_refused(url: str) -> None:
     with pytest.raises(ValidationError):
@@ -117,7 +157,10 @@ def test_working_files_stay_in_a_folder() -> None:
         ({"url": "gs://bucket/p", "region": "eu-west-1"}, "state.region: applies to s3a:// only; remove it"),
         ({"url": "hdfs://h/p", "region": "eu-west-1"}, "state.region: applies to s3a:// only; remove it"),
         ({"url": "s3a://bucket/p", "endpoint": "http://a:1;http://b:1"}, "state.endpoint: a bucket has one; name one"),
-        ({"url": "file:///p", "endpoint": "http://a:1"}, "state.endpoint: applies to s3a://, gs:// and hdfs:// only"),
+        (
+            {"url": "file:///p", "endpoint": "http://a:1"},
+            "state.endpoint: applies to s3a://, gs://, abfs:// and hdfs:// only",
+        ),
         ({"url": "file:///p", "region": "eu-west-1"}, "state.region: applies to s3a:// only; remove it"),
     ],
 )

@@ -5,16 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from glassflow_dagster.streaming.checkpoint.azure_storage import AzureStorage
 from glassflow_dagster.streaming.checkpoint.google_storage import GoogleStorage
 from glassflow_dagster.streaming.checkpoint.hdfs_storage import HdfsStorage
 from glassflow_dagster.streaming.checkpoint.storage import LocalStorage, Storage
+from tests.azure_storage import AzureServer
 from tests.google_storage import GoogleServer
 from tests.hdfs import HdfsServer
 
+SERVERS = ("bucket", "google", "azure", "hdfs")
 
-@pytest.fixture(
-    params=["folder", *(pytest.param(store, marks=pytest.mark.servers) for store in ("bucket", "google", "hdfs"))]
-)
+
+@pytest.fixture(params=["folder", *(pytest.param(server, marks=pytest.mark.servers) for server in SERVERS)])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "folder":
         return LocalStorage(tmp_path / "checkpoint")
@@ -24,5 +26,8 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "google":
         google: GoogleServer = request.getfixturevalue("google_storage")
         return GoogleStorage(google.state(), "p/checkpoint")
+    if request.param == "azure":
+        azure: AzureServer = request.getfixturevalue("azure_storage")
+        return AzureStorage(azure.state(), "p/checkpoint")
     make: Callable[[], Storage] = request.getfixturevalue("object_storage")
     return make()

@@ -12,6 +12,7 @@ from glassflow_dagster.config.model.state import State
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.streaming.checkpoint import object_storage as module
+from glassflow_dagster.streaming.checkpoint import obstore_storage
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointError
 from glassflow_dagster.streaming.checkpoint.copy import copy_checkpoint
 from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage, StorageError
@@ -88,7 +89,8 @@ def test_a_store_that_ignores_conditions_is_refused(
 
 def test_the_library_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    monkeypatch.delitem(sys.modules, module.__name__)
+    for name in (module.__name__, obstore_storage.__name__):
+        monkeypatch.delitem(sys.modules, name)
     with pytest.raises(GlassflowError, match=r"needs the library obstore; run: pip install 'glassflow-dagster\[s3\]'"):
         open_storage(State(url="s3a://bucket"), tmp_path, "p")
 

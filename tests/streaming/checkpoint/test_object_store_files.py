@@ -13,12 +13,15 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.state import State
 from glassflow_dagster.local.ports import free_port
+from glassflow_dagster.streaming.checkpoint.azure_storage import AzureStorage
 from glassflow_dagster.streaming.checkpoint.google_storage import GoogleStorage
 from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage
 from glassflow_dagster.streaming.checkpoint.storage import Storage
+from glassflow_dagster.streaming.spark.azure_storage import azure_storage_jars, azure_storage_settings
 from glassflow_dagster.streaming.spark.google_storage import google_storage_jars, google_storage_settings
 from glassflow_dagster.streaming.spark.object_store import object_store_jars, s3a_settings
 from glassflow_dagster.streaming.spark.session import java
+from tests.azure_storage import AzureServer
 from tests.google_storage import GoogleServer, running_google_storage
 from tests.object_store import LosingProxy, ObjectStoreServer
 
@@ -31,24 +34,32 @@ LARGE = bytes(range(256)) * (3 * PART // 256)
 class Files:
     """The manager on a prefix of its own, and the objects below it as Python sees them.
 
-    settings: of Hadoop's file system. jars: with that.
+    manager: the name of its class. settings: of Hadoop's file system. jars: with that.
     """
 
     def __init__(
-        self, spark: SparkSession, objects: Storage, settings: Mapping[str, str], jars: Sequence[Path]
+        self,
+        spark: SparkSession,
+        manager: str,
+        objects: Storage,
+        settings: Mapping[str, str],
+        jars: Sequence[Path],
     ) -> None:
         jvm = java(spark)
         self._fs = jvm.org.apache.hadoop.fs
         hadoop = spark._jsparkSession.sessionState().newHadoopConf()
         hadoop.setClassLoader(_loader(spark, tuple(jars)))
         # A file system of the test's own, with its endpoint.
-        for scheme in ("s3a", "gs"):
+        for scheme in ("s3a", "gs", "abfs"):
             hadoop.set(f"fs.{scheme}.impl.disable.cache", "true")
         for key, value in settings.items():
             hadoop.set(key, value)
         self.objects = objects
-        files = jvm.glassflow.S3Files if isinstance(objects, ObjectStorage) else jvm.glassflow.GoogleFiles
-        self.manager = files(self.path(""), hadoop)
+        # That of Azure's storage is in one of the jars.
+        made = hadoop.getClassByName(f"glassflow.{manager}").getConstructors()[0]
+        values = spark.sparkContext._gateway.new_array(jvm.java.lang.Object, 2)
+        values[0], values[1] = self.path(""), hadoop
+        self.manager = made.newInstance(values)
 
     def path(self, name: str) -> Any:
         return self._fs.Path(f"{self.objects.location}/{name}")
@@ -83,20 +94,26 @@ def _loader(spark: SparkSession, jars: Sequence[Path]) -> Any:
 
 def s3_files(spark: SparkSession, state: State, scratch: Path) -> Files:
     settings = {**s3a_settings(state, scratch), "fs.s3a.multipart.size": str(PART)}
-    return Files(spark, ObjectStorage(state, "p"), settings, object_store_jars(print))
+    return Files(spark, "S3Files", ObjectStorage(state, "p"), settings, object_store_jars(print))
 
 
 def google_files(spark: SparkSession, state: State, scratch: Path) -> Files:
     settings = google_storage_settings(state, scratch)
-    return Files(spark, GoogleStorage(state, "p"), settings, google_storage_jars(print))
+    return Files(spark, "GoogleFiles", GoogleStorage(state, "p"), settings, google_storage_jars(print))
 
 
-@pytest.fixture(params=[s3_files, google_files])
+def azure_files(spark: SparkSession, state: State, scratch: Path) -> Files:
+    settings = azure_storage_settings(state, scratch)
+    return Files(spark, "AzureFiles", AzureStorage(state, "p"), settings, azure_storage_jars(print))
+
+
+SERVERS = {s3_files: "object_store", google_files: "google_storage", azure_files: "azure_storage"}
+
+
+@pytest.fixture(params=SERVERS)
 def files(spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path) -> Files:
     make = request.param
-    server: ObjectStoreServer | GoogleServer = request.getfixturevalue(
-        "object_store" if make is s3_files else "google_storage"
-    )
+    server: ObjectStoreServer | GoogleServer | AzureServer = request.getfixturevalue(SERVERS[make])
     made: Files = make(spark, server.state(), tmp_path)
     return made
 
@@ -267,3 +284,31 @@ def test_an_equal_file_of_another_writer_is_none_of_its_own(files: Files) -> Non
     """Two drivers commit the same batch with the same bytes: one is told that there is another."""
     files.write("commits/0", b"v1\n{}")
     assert already_exists(files.begin("commits/0", b"v1\n{}").close)
+
+
+@pytest.fixture
+def losing_azure(
+    spark: SparkSession, azure_storage: AzureServer, tmp_path: Path
+) -> Iterator[tuple[Files, LosingProxy]]:
+    proxy = LosingProxy(azure_storage.port)
+    state = azure_storage.state().model_copy(update={"endpoint": proxy.endpoint})
+    yield azure_files(spark, state, tmp_path), proxy
+    proxy.close()
+
+
+@pytest.mark.parametrize("content", [b"second", LARGE], ids=["small", "large"])
+def test_a_file_of_azures_whose_answer_was_lost_is_its_own(
+    losing_azure: tuple[Files, LosingProxy], content: bytes
+) -> None:
+    """The client repeats the request, and the server refuses what it has already created."""
+    files, proxy = losing_azure
+    files.write("offsets/0", b"first")
+    proxy.to_lose = 1
+    files.write("offsets/1", content)
+    assert proxy.lost == 1
+    assert files.read("offsets/1") == content
+    assert already_exists(files.begin("offsets/1", b"third").close)
+    proxy.to_lose = 1
+    files.write("offsets/1", b"fourth", overwrite=True)
+    assert proxy.lost == 2
+    assert files.read("offsets/1") == b"fourth"

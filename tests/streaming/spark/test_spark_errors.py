@@ -53,6 +53,14 @@ ITS_PLAN = "=== Streaming Query ===\nCaused by: nothing of the kind\n"
             "the object store of the checkpoint refuses access or does not answer",
         ),
         (
+            "org.apache.hadoop.fs.azurebfs.contracts.exceptions.AbfsRestOperationException: Operation failed: 403, GET",
+            "the object store of the checkpoint refuses access or does not answer",
+        ),
+        (
+            "java.io.IOException: abfs://c@a.dfs.core.windows.net/p/offsets/1: Status code 403\nCaused by: refused",
+            "the object store of the checkpoint refuses access or does not answer",
+        ),
+        (
             "java.io.IOException: Upload failed for 'gs://b/p/offsets/1'\nCaused by: 403 Forbidden",
             "the object store of the checkpoint refuses access",
         ),
