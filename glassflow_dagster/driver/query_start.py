@@ -234,7 +234,8 @@ class QueryStarter:
         # The stream that triggers batches for waiting events while the topics are silent. Its name must be new: an
         # earlier query of this process on the same checkpoint would share the clock of the old name.
         clock_source = ClockSource(self.spark, f"{checkpoint_id}/{uuid.uuid4()}")
-        pacer = BatchPacer(config.join, clock_source, waiting, self._max_event_times())
+        event_times = self._max_event_times() if config.join.clock == "event" else (NO_EVENT_TIME, NO_EVENT_TIME)
+        pacer = BatchPacer(config.join, clock_source, waiting, event_times)
         return build_join_query(records, clock_source.read(), config, tables, checkpoint_id), pacer
 
     def _max_event_times(self) -> list[int]:

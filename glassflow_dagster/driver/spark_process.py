@@ -17,7 +17,8 @@ from glassflow_dagster.driver.log import DriverLog
 from glassflow_dagster.driver.options import Report, RunOptions, allowed_settings
 from glassflow_dagster.driver.pool.attach import attached_session, require_detached
 from glassflow_dagster.kafka.client import java_libraries, java_options
-from glassflow_dagster.streaming.spark.azure_storage import azure_storage_jars, use_azure_storage
+from glassflow_dagster.streaming.scala.build import azure_jars
+from glassflow_dagster.streaming.spark.azure_storage import use_azure_storage
 from glassflow_dagster.streaming.spark.google_storage import google_storage_jars, use_google_storage
 from glassflow_dagster.streaming.spark.hdfs import use_hdfs
 from glassflow_dagster.streaming.spark.object_store import object_store_jars, use_object_store
@@ -106,7 +107,7 @@ def starting_spark(
     if config.state and config.state.is_google:
         more_jars += google_storage_jars(log)
     if config.state and config.state.is_azure:
-        more_jars += azure_storage_jars(log)
+        more_jars += azure_jars(log)
     with launching_jvm(f"glassflow {config.pipeline_id}", folder, settings, lock, log, more_jars) as launch:
         yield SparkStart(config, options, folder, lock, launch)
 

@@ -4,10 +4,11 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.runtime.cache import cache_folder, exclusive, filled
+from glassflow_dagster.runtime.cache import cache_folder, cached
 
 
 def go_program(name: str, module: str, version: str, report: Callable[[str], None]) -> Path:
@@ -17,16 +18,13 @@ def go_program(name: str, module: str, version: str, report: Callable[[str], Non
     """
     if installed := shutil.which(name):
         return Path(installed)
-    folder = cache_folder() / name / version
-    program = folder / name
-    if not program.exists():
-        with exclusive(folder, lambda: report(f"another process is building {name}; waiting for it")):
-            # The other process may have built it meanwhile.
-            if not program.exists():
-                report(f"building {name} {version} (once, some minutes)")
-                with filled(folder) as temporary:
-                    _build(f"{module}@{version}", f"{name} {version}", temporary)
-    return program
+
+    def build(folder: Path) -> None:
+        report(f"building {name} {version} (once, some minutes)")
+        _build(f"{module}@{version}", f"{name} {version}", folder)
+
+    waiting = partial(report, f"another process is building {name}; waiting for it")
+    return cached(cache_folder() / name / version, name, build, waiting)
 
 
 def _build(module: str, named: str, folder: Path) -> None:

@@ -60,3 +60,18 @@ def filled(folder: Path) -> Iterator[Path]:
         temporary.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def cached(folder: Path, name: str, fill: Callable[[Path], object], waiting: Callable[[], None] = lambda: None) -> Path:
+    """Return a file of a folder of the cache; without it, fill the folder first, in one process at a time.
+
+    name: relative to the folder. fill: gets a temporary folder, which replaces it. waiting: as of `exclusive`.
+    """
+    file = folder / name
+    if not file.exists():
+        with exclusive(folder, waiting):
+            # The other process may have filled it meanwhile.
+            if not file.exists():
+                with filled(folder) as temporary:
+                    fill(temporary)
+    return file

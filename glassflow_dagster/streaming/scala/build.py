@@ -9,11 +9,12 @@ import hashlib
 import os
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.runtime.cache import cache_folder, exclusive, filled
+from glassflow_dagster.runtime.cache import cache_folder, cached
 from glassflow_dagster.runtime.jars import ensure_jars, pyspark_folder
 from glassflow_dagster.runtime.java import find_java
 
@@ -38,15 +39,13 @@ def azure_jars(report: Callable[[str], None]) -> list[Path]:
 
 def _compiled(name: str, sources: list[Path], libraries: list[Path], report: Callable[[str], None]) -> Path:
     """Return the path of a jar; compile it first if the cache does not have it."""
-    folder = cache_folder() / "state" / _digest(sources, libraries)
-    if not (folder / name).exists():
-        with exclusive(folder, lambda: report(f"another process is compiling {name}; waiting for it")):
-            # The other process may have compiled it meanwhile.
-            if not (folder / name).exists():
-                report(f"compiling {name} (once)")
-                with filled(folder) as temporary:
-                    _compile(sources, libraries, temporary / name)
-    return folder / name
+
+    def compile_it(folder: Path) -> None:
+        report(f"compiling {name} (once)")
+        _compile(sources, libraries, folder / name)
+
+    waiting = partial(report, f"another process is compiling {name}; waiting for it")
+    return cached(cache_folder() / "state" / _digest(sources, libraries), name, compile_it, waiting)
 
 
 def _digest(sources: list[Path], libraries: list[Path]) -> str:

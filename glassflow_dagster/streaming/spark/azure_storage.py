@@ -4,18 +4,17 @@ The settings go into the JVM after its start, not on its command line, which eve
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.state import State, azure_key_in
-from glassflow_dagster.streaming.scala.build import azure_jars
-from glassflow_dagster.streaming.spark.session import use_store
+from glassflow_dagster.streaming.spark.session import UPLOAD_FOLDER, use_store
 
-# Of the manager of checkpoint files (AzureFiles.scala): a local folder, and the URL of the account.
-_FOLDER, _SERVER = "glassflow.upload.folder", "glassflow.azure.server"
+# Of the manager of checkpoint files (AzureFiles.scala): the URL of the account.
+_SERVER = "glassflow.azure.server"
 _AUTH_TYPE = "fs.azure.account.auth.type"
 _PROVIDERS = "org.apache.hadoop.fs.azurebfs.oauth2"
 _AUTHORITY = "https://login.microsoftonline.com/"
@@ -28,14 +27,9 @@ _SETTINGS = {
 }
 
 
-def azure_storage_jars(report: Callable[[str], None]) -> list[Path]:
-    """Return the jars of ABFS and of the manager; fetch and compile what is missing. Raises `GlassflowError`."""
-    return azure_jars(report)
-
-
 def use_azure_storage(spark: SparkSession, state: State, scratch: Path) -> None:
     """Let a session keep its checkpoints in a container. scratch: a local folder for files on their way there."""
-    use_store(spark, "glassflow.AzureFiles", azure_storage_settings(state, scratch), folder=_FOLDER)
+    use_store(spark, "glassflow.AzureFiles", azure_storage_settings(state, scratch), folder=UPLOAD_FOLDER)
 
 
 def azure_storage_settings(state: State, scratch: Path) -> dict[str, str]:
@@ -45,7 +39,7 @@ def azure_storage_settings(state: State, scratch: Path) -> dict[str, str]:
         **_server(state.azure_server_in()),
         **_credentials(os.environ),
         _SERVER: state.azure_account_url_in(),
-        _FOLDER: str(scratch / "azure"),
+        UPLOAD_FOLDER: str(scratch / "azure"),
     }
 
 

@@ -7,10 +7,8 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.state import State
 from glassflow_dagster.runtime.jars import ensure_jars
-from glassflow_dagster.streaming.spark.session import use_store
+from glassflow_dagster.streaming.spark.session import UPLOAD_FOLDER, use_store
 
-# Of the manager of checkpoint files (GoogleFiles.scala): a local folder.
-_FOLDER = "glassflow.upload.folder"
 _MIB = 1024 * 1024
 _SETTINGS = {
     "fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
@@ -37,12 +35,12 @@ def google_storage_jars(report: Callable[[str], None]) -> list[Path]:
 
 def use_google_storage(spark: SparkSession, state: State, scratch: Path) -> None:
     """Let a session keep its checkpoints in a bucket. scratch: a local folder for files on their way there."""
-    use_store(spark, "glassflow.GoogleFiles", google_storage_settings(state, scratch), folder=_FOLDER)
+    use_store(spark, "glassflow.GoogleFiles", google_storage_settings(state, scratch), folder=UPLOAD_FOLDER)
 
 
 def google_storage_settings(state: State, scratch: Path) -> dict[str, str]:
     """Return the settings of the connector for a store; parameters as of `use_google_storage`."""
-    settings = {**_SETTINGS, _FOLDER: str(scratch / "google"), "fs.gs.auth.type": "APPLICATION_DEFAULT"}
+    settings = {**_SETTINGS, UPLOAD_FOLDER: str(scratch / "google"), "fs.gs.auth.type": "APPLICATION_DEFAULT"}
     if endpoint := state.google_server_in():
         settings["fs.gs.storage.root.url"] = f"{endpoint}/"
         if endpoint.startswith("http:"):

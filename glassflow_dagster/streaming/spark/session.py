@@ -264,6 +264,10 @@ def _start_errors(overrides: Mapping[str, str]) -> Iterator[None]:
         ) from error
 
 
+# Of the managers that keep a file until it is closed (UploadedFiles.scala): this host's folder for large ones.
+UPLOAD_FOLDER = "glassflow.upload.folder"
+
+
 def use_store(spark: SparkSession, manager: str, settings: Mapping[str, str], folder: str) -> None:
     """Let a session keep its checkpoints in a store, by a manager of checkpoint files and Hadoop's settings.
 

@@ -47,14 +47,11 @@ class AzureFiles(root: Path, settings: Configuration) extends UploadedFiles(root
   }
 }
 
-object AzureFiles {
-
-  /** The setting of the URL that the account's containers are below. */
-  val SERVER = "glassflow.azure.server"
-
-  /** The setting of the account's key; without it, tokens are those of ABFS. */
-  val KEY = "fs.azure.account.key"
-
+private object AzureFiles {
+  // The setting of the URL that the account's containers are below.
+  private val SERVER = "glassflow.azure.server"
+  // The setting of the account's key; without it, tokens are those of ABFS.
+  private val KEY = "fs.azure.account.key"
   private val WRITER = "glassflow_writer"
   // Of a server that does not answer: pauses of 1, 3, 7, 15, 31 and 32 s between the requests for one file.
   private val REPETITIONS = new RequestRetryOptions(RetryPolicyType.EXPONENTIAL, 7, 60, 1000L, 32000L, null)
