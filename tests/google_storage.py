@@ -1,43 +1,27 @@
 """A server of Google Cloud Storage's interface for tests: fake-gcs-server, which Go builds."""
 
-import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from glassflow_dagster.config.model.state import State
 from glassflow_dagster.local.go_program import go_program
 from tests.answering import answers
-from tests.waiting import wait_until
+from tests.state_server import HOST, StateServer, running_process
 
 BUCKET = "glassflow"
 _PROGRAM, _MODULE, _VERSION = "fake-gcs-server", "github.com/fsouza/fake-gcs-server", "v1.56.1"
-_HOST = "127.0.0.1"
 
 
-@dataclass(frozen=True)
-class GoogleServer:
+class GoogleServer(StateServer):
     """A running server."""
-
-    port: int
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://{_HOST}:{self.port}"
 
     @property
     def variables(self) -> dict[str, str]:
-        """Return the environment variables by which it is found."""
         return {"STORAGE_EMULATOR_HOST": self.endpoint}
 
-    def definition(self, prefix: str | None = None) -> dict[str, str]:
-        """Return a definition's `state`, with a prefix of the test's own."""
-        return {"url": f"gs://{BUCKET}/{prefix or uuid.uuid4().hex}", "endpoint": self.endpoint}
-
-    def state(self, prefix: str | None = None) -> State:
-        return State.model_validate(self.definition(prefix))
+    def definition(self, place: str | None = None) -> dict[str, str]:
+        return {"url": f"gs://{BUCKET}/{place or uuid.uuid4().hex}", "endpoint": self.endpoint}
 
 
 @contextmanager
@@ -50,16 +34,10 @@ def running_google_storage(folder: Path, port: int, seen: str | None = None) -> 
     (folder / "objects" / BUCKET).mkdir(parents=True, exist_ok=True)
     server, log = GoogleServer(port), folder / "google.log"
     options = {
-        "scheme": "http", "host": _HOST, "port": str(port), "filesystem-root": str(folder / "objects"),
-        "external-url": seen or server.endpoint, "public-host": f"{_HOST}:{port}", "log-level": "warn",
+        "scheme": "http", "host": HOST, "port": str(port), "filesystem-root": str(folder / "objects"),
+        "external-url": seen or server.endpoint, "public-host": f"{HOST}:{port}", "log-level": "warn",
     }  # fmt: skip
     command = [str(program), *(f"-{name}={value}" for name, value in options.items())]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
-        try:
-            bucket = f"{server.endpoint}/storage/v1/b/{BUCKET}"
-            wait_until(lambda: answers(bucket), "the server answers", evidence=log.read_text)
-            yield server
-        finally:
-            process.kill()
-            process.wait()
+    bucket = f"{server.endpoint}/storage/v1/b/{BUCKET}"
+    with running_process(command, log, lambda: answers(bucket)):
+        yield server

@@ -8,41 +8,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from glassflow_dagster.config.model.state import State
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime import direct
 from glassflow_dagster.runtime.jars import ensure_jars, pyspark_folder
 from glassflow_dagster.runtime.java import find_java
+from tests.state_server import HOST, StateServer
 from tests.waiting import wait_until
 
 _NODES = "org.apache.hadoop.hdfs.server"
 # The web servers look for their pages there, of which WebHDFS needs none.
 _PAGES = ("hdfs", "datanode", "static")
-_HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True)
-class HdfsServer:
-    """A running HDFS. port: of the name node's RPC. web_port: of its WebHDFS."""
+class HdfsServer(StateServer):
+    """A running HDFS. port: of its WebHDFS. rpc_port: of the name node's RPC."""
 
-    port: int
-    web_port: int
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://{_HOST}:{self.web_port}"
+    rpc_port: int
 
     @property
     def variables(self) -> dict[str, str]:
-        """Return the environment variables by which it is found."""
         return {"GLASSFLOW_WEBHDFS": self.endpoint}
 
-    def definition(self, folder: str | None = None) -> dict[str, str]:
-        """Return a definition's `state`, with a folder of the test's own."""
-        return {"url": f"hdfs://{_HOST}:{self.port}/{folder or uuid.uuid4().hex}", "endpoint": self.endpoint}
-
-    def state(self, folder: str | None = None) -> State:
-        return State.model_validate(self.definition(folder))
+    def definition(self, place: str | None = None) -> dict[str, str]:
+        return {"url": f"hdfs://{HOST}:{self.rpc_port}/{place or uuid.uuid4().hex}", "endpoint": self.endpoint}
 
 
 @contextmanager
@@ -52,12 +41,12 @@ def running_hdfs(folder: Path) -> Iterator[HdfsServer]:
         (folder / "pages" / "webapps" / page).mkdir(parents=True)
     server = HdfsServer(free_port(), free_port())
     settings = {
-        "fs.defaultFS": f"hdfs://{_HOST}:{server.port}",
+        "fs.defaultFS": f"hdfs://{HOST}:{server.rpc_port}",
         "dfs.namenode.name.dir": f"file://{folder}/name",
         "dfs.datanode.data.dir": f"file://{folder}/data",
-        "dfs.namenode.http-address": f"{_HOST}:{server.web_port}",
-        "dfs.datanode.hostname": _HOST,
-        **{f"dfs.datanode.{name}": f"{_HOST}:{free_port()}" for name in ("address", "http.address", "ipc.address")},
+        "dfs.namenode.http-address": f"{HOST}:{server.port}",
+        "dfs.datanode.hostname": HOST,
+        **{f"dfs.datanode.{name}": f"{HOST}:{free_port()}" for name in ("address", "http.address", "ipc.address")},
         "dfs.replication": "1",
         # Else a data node with more connections than the average, its own, is passed over.
         "dfs.namenode.redundancy.considerLoad": "false",

@@ -1,9 +1,7 @@
 """A real object store for tests: versitygw, as `stack up --object-store` starts it."""
 
-import os
 import select
 import socket
-import subprocess
 import threading
 import uuid
 from collections.abc import Iterator
@@ -11,7 +9,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from glassflow_dagster.config.model.state import State
 from glassflow_dagster.local.object_store import (
     ACCESS_KEY,
     BUCKET,
@@ -20,33 +17,22 @@ from glassflow_dagster.local.object_store import (
     object_store_variables,
     prepare_object_store,
 )
-from tests.waiting import wait_until
+from tests.state_server import StateServer, running_process
 
 
 @dataclass(frozen=True)
-class ObjectStoreServer:
+class ObjectStoreServer(StateServer):
     """A running store. data: the folder of its buckets."""
 
-    port: int
     data: Path
 
     @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
     def variables(self) -> dict[str, str]:
-        """Return the environment variables by which it is found."""
         return object_store_variables(self.port)
 
-    def state(self, prefix: str | None = None) -> State:
-        """Return a store of checkpoints of the test's own, with the credentials."""
-        return State.model_validate(self.definition(prefix))
-
-    def definition(self, prefix: str | None = None) -> dict[str, str]:
-        """Return the same as a definition's `state`."""
+    def definition(self, place: str | None = None) -> dict[str, str]:
         return {
-            "url": f"s3a://{BUCKET}/{prefix or uuid.uuid4().hex}",
+            "url": f"s3a://{BUCKET}/{place or uuid.uuid4().hex}",
             "endpoint": self.endpoint,
             "access_key_id": ACCESS_KEY,
             "secret_access_key": SECRET_KEY,
@@ -56,17 +42,9 @@ class ObjectStoreServer:
 @contextmanager
 def running_object_store(data: Path, port: int) -> Iterator[ObjectStoreServer]:
     """Run a store while the block runs; its data stay, so that another one can go on with them."""
-    store = prepare_object_store(data, port, print)
-    with (data.parent / "object-store.log").open("wb") as log:
-        process = subprocess.Popen(
-            store.command, env={**os.environ, **store.variables}, stdout=log, stderr=subprocess.STDOUT
-        )
-        try:
-            wait_until(lambda: object_store_answers(port), "the object store answers")
-            yield ObjectStoreServer(port, data)
-        finally:
-            process.kill()
-            process.wait()
+    store, log = prepare_object_store(data, port, print), data.parent / "object-store.log"
+    with running_process(store.command, log, lambda: object_store_answers(port), store.variables):
+        yield ObjectStoreServer(port, data)
 
 
 class LosingProxy:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
@@ -17,20 +16,19 @@ from glassflow_dagster.driver.lock import end_remains
 from glassflow_dagster.local.object_store import SECRET_KEY, object_store_variables
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
-from tests.azure_storage import KEY, AzureServer, running_azure_storage
+from tests.azure_storage import KEY, running_azure_storage
 from tests.conftest import one_of
 from tests.e2e.support import Pipeline, cli, invoke, kill, rows, start, state, stop
-from tests.google_storage import GoogleServer, running_google_storage
-from tests.hdfs import HdfsServer
+from tests.google_storage import running_google_storage
 from tests.local.conftest import Server
 from tests.object_store import ObjectStoreServer, running_object_store
 from tests.processes import descendants
+from tests.state_server import StateServer
 from tests.waiting import wait_until
 
 EVENTS, COPIES = 8000, 1500
 KINDS = ["small batches", "jobs", "event clock"]
 STORES = ["object_store", "google_storage", "azure_storage", "hdfs"]  # fixtures
-StoreServer: TypeAlias = ObjectStoreServer | GoogleServer | AzureServer | HdfsServer
 EXACT = "SELECT count(), uniqExact(id) FROM {db}.events"
 
 
@@ -76,7 +74,7 @@ def test_a_host_that_is_lost_in_a_batch_leaves_all_to_the_next_one(
     pipeline: Pipeline, request: pytest.FixtureRequest, store: str, kind: str
 ) -> None:
     """The driver is killed in a batch, twice, and its local folder is removed: the store alone has the state."""
-    server: StoreServer = request.getfixturevalue(store)
+    server: StateServer = request.getfixturevalue(store)
     pipeline.more["state"] = server.definition()
     pipeline.sink = {"max_batch_size": 100}
     if kind == "jobs":
@@ -178,7 +176,7 @@ def test_of_two_drivers_with_two_servers_one_has_the_checkpoint(
 def test_a_store_that_is_away_for_a_moment_is_waited_for(
     pipeline: Pipeline,
     tmp_path: Path,
-    run_store: Callable[..., AbstractContextManager[ObjectStoreServer | GoogleServer | AzureServer]],
+    run_store: Callable[..., AbstractContextManager[StateServer]],
 ) -> None:
     data, port = tmp_path / "objects" / "data", free_port()
     pipeline.sink = {"max_batch_size": 100}
@@ -206,7 +204,7 @@ def test_a_store_that_is_away_for_a_moment_is_waited_for(
 @pytest.mark.parametrize("store", STORES)
 def test_state_moves_to_a_store_and_back(pipeline: Pipeline, request: pytest.FixtureRequest, store: str) -> None:
     """The keys move with it: duplicates of what was read before are found in each place."""
-    server: StoreServer = request.getfixturevalue(store)
+    server: StateServer = request.getfixturevalue(store)
     environment = {**server.variables, "GLASSFLOW_STATE": server.state().url}
     pipeline.write().create_topic()
     pipeline.send([{"id": f"k{index}", "n": index} for index in range(100)])

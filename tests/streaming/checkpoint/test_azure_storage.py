@@ -3,19 +3,16 @@
 import base64
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from glassflow_dagster.config.model.state import State
-from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.streaming.checkpoint import azure_storage as module
 from glassflow_dagster.streaming.checkpoint import obstore_storage
 from glassflow_dagster.streaming.checkpoint.azure_storage import AzureStorage
-from glassflow_dagster.streaming.checkpoint.storage import StorageError, open_storage, stored_pipelines
+from glassflow_dagster.streaming.checkpoint.storage import StorageError
 from glassflow_dagster.streaming.spark.azure_storage import azure_storage_settings
 from tests.azure_storage import ACCOUNT, AzureServer
 from tests.object_store import LosingProxy
@@ -69,24 +66,6 @@ def test_a_silent_endpoint_is_named(azure_storage: AzureServer, monkeypatch: pyt
     with pytest.raises(StorageError, match=rf"{endpoint}/{ACCOUNT} does not answer \(.*\); check the acc") as error:
         edited(azure_storage, endpoint=endpoint).require_usable()
     assert "\n" not in str(error.value)
-
-
-def test_the_library_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "obstore", None)
-    for name in (module.__name__, obstore_storage.__name__):
-        monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(
-        GlassflowError, match=r"needs the library obstore; run: pip install 'glassflow-dagster\[abfs\]'"
-    ):
-        open_storage(State(url="abfs://state@account.dfs.core.windows.net"), tmp_path, "p")
-
-
-def test_pipelines_of_a_store_are_those_with_a_checkpoint(azure_storage: AzureServer, tmp_path: Path) -> None:
-    state = azure_storage.state()
-    assert stored_pipelines(state, tmp_path) == ()
-    for name in ("sms/checkpoint/metadata", "ads/checkpoint/offsets/0", "other/file"):
-        AzureStorage(state, "").replace(name, b"x")
-    assert stored_pipelines(state, tmp_path) == ("ads", "sms")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """What is particular to a checkpoint in Google Cloud Storage: lost answers, and errors that say what to do."""
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +8,10 @@ import pytest
 import requests
 
 from glassflow_dagster.config.model.state import State
-from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.streaming.checkpoint import google_storage as module
 from glassflow_dagster.streaming.checkpoint.google_storage import GoogleStorage
-from glassflow_dagster.streaming.checkpoint.storage import StorageError, open_storage, stored_pipelines
+from glassflow_dagster.streaming.checkpoint.storage import StorageError
 from tests.google_storage import GoogleServer
 
 pytestmark = pytest.mark.servers
@@ -104,18 +102,3 @@ def test_missing_credentials_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path
     storage = GoogleStorage(State(url="gs://bucket/state"), "p")
     with pytest.raises(StorageError, match=r"^gs://bucket/state/p: no credentials of Google's \(.+\); set "):
         storage.require_usable()
-
-
-def test_the_library_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "google.cloud.storage", None)
-    monkeypatch.delitem(sys.modules, module.__name__)
-    with pytest.raises(GlassflowError, match=r"needs the library google.*run: pip install 'glassflow-dagster\[gs\]'"):
-        open_storage(State(url="gs://bucket"), tmp_path, "p")
-
-
-def test_pipelines_of_a_store_are_those_with_a_checkpoint(google_storage: GoogleServer, tmp_path: Path) -> None:
-    state = google_storage.state()
-    assert stored_pipelines(state, tmp_path) == ()
-    for name in ("sms/checkpoint/metadata", "ads/checkpoint/offsets/0", "other/file"):
-        GoogleStorage(state, "").replace(name, b"x")
-    assert stored_pipelines(state, tmp_path) == ("ads", "sms")

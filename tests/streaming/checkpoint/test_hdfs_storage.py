@@ -15,7 +15,7 @@ from glassflow_dagster.config.model.state import State
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.streaming.checkpoint import hdfs_storage as module
 from glassflow_dagster.streaming.checkpoint.hdfs_storage import HdfsStorage
-from glassflow_dagster.streaming.checkpoint.storage import StorageError, stored_pipelines
+from glassflow_dagster.streaming.checkpoint.storage import StorageError
 from tests.hdfs import HdfsServer
 
 pytestmark = pytest.mark.servers
@@ -175,14 +175,6 @@ def test_a_user_without_a_name_is_told_to_set_one(hdfs: HdfsServer, monkeypatch:
         HdfsStorage(hdfs.state(), "p")
 
 
-def test_the_pipelines_of_a_folder_are_found(hdfs: HdfsServer, tmp_path: Any) -> None:
-    state = hdfs.state()
-    for name in ("b", "a"):
-        HdfsStorage(state, f"{name}/checkpoint").create("metadata", b"x")
-    HdfsStorage(state, "c").create("other", b"x")
-    assert stored_pipelines(state, tmp_path) == ("a", "b")
-
-
 def test_refused_access_is_named(hdfs: HdfsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HADOOP_USER_NAME", "nobody")
     storage = HdfsStorage(hdfs.state(), "p")
@@ -194,6 +186,6 @@ def test_a_server_that_does_not_answer_is_named(hdfs: HdfsServer, monkeypatch: p
     monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 0.1)
     endpoint = f"http://127.0.0.1:{free_port()}"
     storage = HdfsStorage(State.model_validate({**hdfs.definition("f"), "endpoint": endpoint}), "p")
-    text = f"hdfs://127.0.0.1:{hdfs.port}/f/p/: WebHDFS at {endpoint} does not answer (ConnectionError); check the"
+    text = f"hdfs://127.0.0.1:{hdfs.rpc_port}/f/p/: WebHDFS at {endpoint} does not answer (ConnectionError); check the"
     with pytest.raises(StorageError, match=re.escape(text)):
         storage.require_usable()

@@ -1,7 +1,6 @@
 """What is particular to a checkpoint in an object store: lost answers, and errors that say what to do."""
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,14 +8,11 @@ from typing import Any
 import pytest
 
 from glassflow_dagster.config.model.state import State
-from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.streaming.checkpoint import object_storage as module
-from glassflow_dagster.streaming.checkpoint import obstore_storage
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointError
 from glassflow_dagster.streaming.checkpoint.copy import copy_checkpoint
 from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage, StorageError
-from glassflow_dagster.streaming.checkpoint.storage import LocalStorage, open_storage, stored_pipelines
+from glassflow_dagster.streaming.checkpoint.storage import LocalStorage
 from tests.object_store import LosingProxy, ObjectStoreServer
 from tests.streaming.checkpoint.test_checkpoint import plan, spark_files
 
@@ -85,22 +81,6 @@ def test_a_store_that_ignores_conditions_is_refused(
     with pytest.raises(StorageError, match=r"ignores conditional writes \(If-None-Match: \*\)"):
         storage.require_atomic_creation()
     assert list(storage.walk()) == []
-
-
-def test_the_library_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "obstore", None)
-    for name in (module.__name__, obstore_storage.__name__):
-        monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(GlassflowError, match=r"needs the library obstore; run: pip install 'glassflow-dagster\[s3\]'"):
-        open_storage(State(url="s3a://bucket"), tmp_path, "p")
-
-
-def test_pipelines_of_a_store_are_those_with_a_checkpoint(object_store: ObjectStoreServer, tmp_path: Any) -> None:
-    state = object_store.state()
-    assert stored_pipelines(state, tmp_path) == ()
-    for name in ("sms/checkpoint/metadata", "ads/checkpoint/offsets/0", "other/file"):
-        ObjectStorage(state, "").replace(name, b"x")
-    assert stored_pipelines(state, tmp_path) == ("ads", "sms")
 
 
 def test_of_two_drivers_one_makes_the_plan_of_a_batch(object_storage: Callable[[], ObjectStorage]) -> None:

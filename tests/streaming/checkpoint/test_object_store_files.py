@@ -17,13 +17,14 @@ from glassflow_dagster.streaming.checkpoint.azure_storage import AzureStorage
 from glassflow_dagster.streaming.checkpoint.google_storage import GoogleStorage
 from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage
 from glassflow_dagster.streaming.checkpoint.storage import Storage
-from glassflow_dagster.streaming.spark.azure_storage import azure_storage_jars, azure_storage_settings
+from glassflow_dagster.streaming.scala.build import azure_jars
+from glassflow_dagster.streaming.spark.azure_storage import azure_storage_settings
 from glassflow_dagster.streaming.spark.google_storage import google_storage_jars, google_storage_settings
 from glassflow_dagster.streaming.spark.object_store import object_store_jars, s3a_settings
 from glassflow_dagster.streaming.spark.session import java
-from tests.azure_storage import AzureServer
-from tests.google_storage import GoogleServer, running_google_storage
+from tests.google_storage import running_google_storage
 from tests.object_store import LosingProxy, ObjectStoreServer
+from tests.state_server import StateServer
 
 pytestmark = pytest.mark.servers
 ROUNDS, WRITERS = 10, 6
@@ -104,7 +105,7 @@ def google_files(spark: SparkSession, state: State, scratch: Path) -> Files:
 
 def azure_files(spark: SparkSession, state: State, scratch: Path) -> Files:
     settings = azure_storage_settings(state, scratch)
-    return Files(spark, "AzureFiles", AzureStorage(state, "p"), settings, azure_storage_jars(print))
+    return Files(spark, "AzureFiles", AzureStorage(state, "p"), settings, azure_jars(print))
 
 
 SERVERS = {s3_files: "object_store", google_files: "google_storage", azure_files: "azure_storage"}
@@ -113,7 +114,7 @@ SERVERS = {s3_files: "object_store", google_files: "google_storage", azure_files
 @pytest.fixture(params=SERVERS)
 def files(spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path) -> Files:
     make = request.param
-    server: ObjectStoreServer | GoogleServer | AzureServer = request.getfixturevalue(SERVERS[make])
+    server: StateServer = request.getfixturevalue(SERVERS[make])
     made: Files = make(spark, server.state(), tmp_path)
     return made
 
@@ -235,23 +236,29 @@ def test_files_are_listed_and_deleted(files: Files) -> None:
     assert not manager.isLocal()
 
 
-@pytest.fixture
-def losing(spark: SparkSession, object_store: ObjectStoreServer, tmp_path: Path) -> Iterator[tuple[Files, LosingProxy]]:
-    proxy = LosingProxy(object_store.port)
-    state = object_store.state().model_copy(update={"endpoint": proxy.endpoint})
-    yield s3_files(spark, state, tmp_path), proxy
+@pytest.fixture(params=[s3_files, azure_files])
+def losing(spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Files, LosingProxy]]:
+    make = request.param
+    server: StateServer = request.getfixturevalue(SERVERS[make])
+    proxy = LosingProxy(server.port)
+    yield make(spark, server.state().model_copy(update={"endpoint": proxy.endpoint}), tmp_path), proxy
     proxy.close()
 
 
-def test_a_file_whose_answer_was_lost_is_its_own(losing: tuple[Files, LosingProxy]) -> None:
-    """S3A repeats the request, and the store refuses what it has already created."""
+@pytest.mark.parametrize("content", [b"second", LARGE], ids=["small", "large"])
+def test_a_file_whose_answer_was_lost_is_its_own(losing: tuple[Files, LosingProxy], content: bytes) -> None:
+    """The client repeats the request, and the store refuses what it has already created."""
     files, proxy = losing
     files.write("offsets/0", b"first")
     proxy.to_lose = 1
-    files.write("offsets/1", b"second")
+    files.write("offsets/1", content)
     assert proxy.lost == 1
-    assert files.read("offsets/1") == b"second"
+    assert files.read("offsets/1") == content
     assert already_exists(files.begin("offsets/1", b"third").close)
+    proxy.to_lose = 1
+    files.write("offsets/1", b"fourth", overwrite=True)
+    assert proxy.lost == 2
+    assert files.read("offsets/1") == b"fourth"
 
 
 @pytest.fixture
@@ -284,31 +291,3 @@ def test_an_equal_file_of_another_writer_is_none_of_its_own(files: Files) -> Non
     """Two drivers commit the same batch with the same bytes: one is told that there is another."""
     files.write("commits/0", b"v1\n{}")
     assert already_exists(files.begin("commits/0", b"v1\n{}").close)
-
-
-@pytest.fixture
-def losing_azure(
-    spark: SparkSession, azure_storage: AzureServer, tmp_path: Path
-) -> Iterator[tuple[Files, LosingProxy]]:
-    proxy = LosingProxy(azure_storage.port)
-    state = azure_storage.state().model_copy(update={"endpoint": proxy.endpoint})
-    yield azure_files(spark, state, tmp_path), proxy
-    proxy.close()
-
-
-@pytest.mark.parametrize("content", [b"second", LARGE], ids=["small", "large"])
-def test_a_file_of_azures_whose_answer_was_lost_is_its_own(
-    losing_azure: tuple[Files, LosingProxy], content: bytes
-) -> None:
-    """The client repeats the request, and the server refuses what it has already created."""
-    files, proxy = losing_azure
-    files.write("offsets/0", b"first")
-    proxy.to_lose = 1
-    files.write("offsets/1", content)
-    assert proxy.lost == 1
-    assert files.read("offsets/1") == content
-    assert already_exists(files.begin("offsets/1", b"third").close)
-    proxy.to_lose = 1
-    files.write("offsets/1", b"fourth", overwrite=True)
-    assert proxy.lost == 2
-    assert files.read("offsets/1") == b"fourth"

@@ -2,13 +2,25 @@
 
 import errno
 import os
+import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
 import pytest
 
-from glassflow_dagster.streaming.checkpoint.storage import LocalStorage, Storage
+from glassflow_dagster.config.model.state import State
+from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.streaming.checkpoint import (
+    azure_storage,
+    google_storage,
+    hdfs_storage,
+    object_storage,
+    obstore_storage,
+)
+from glassflow_dagster.streaming.checkpoint.storage import LocalStorage, Storage, open_storage, stored_pipelines
+from tests.state_server import StateServer
 
 ROUNDS, WRITERS = 20, 8
 
@@ -89,3 +101,44 @@ def test_a_file_system_without_hard_links_creates_files_too(tmp_path: Path, monk
         storage.create("a/b", b"2")
     assert storage.read("a/b") == b"1"
     assert list(storage.walk()) == ["a/b"]
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize(
+    ("server", "kind"),
+    [
+        ("object_store", object_storage.ObjectStorage),
+        ("google_storage", google_storage.GoogleStorage),
+        ("azure_storage", azure_storage.AzureStorage),
+        ("hdfs", hdfs_storage.HdfsStorage),
+    ],
+)
+def test_pipelines_of_a_store_are_those_with_a_checkpoint(
+    request: pytest.FixtureRequest, server: str, kind: Callable[[State, str], Storage], tmp_path: Path
+) -> None:
+    running: StateServer = request.getfixturevalue(server)
+    state = running.state()
+    assert stored_pipelines(state, tmp_path) == ()
+    for name in ("sms/checkpoint/metadata", "ads/checkpoint/offsets/0", "other/file"):
+        kind(state, "").replace(name, b"x")
+    assert stored_pipelines(state, tmp_path) == ("ads", "sms")
+
+
+@pytest.mark.parametrize(
+    ("url", "library", "named", "extra"),
+    [
+        ("s3a://bucket", "obstore", "obstore", "s3"),
+        ("gs://bucket", "google.cloud.storage", "google.*", "gs"),
+        ("abfs://state@account.dfs.core.windows.net", "obstore", "obstore", "abfs"),
+        ("hdfs://host", "hdfs", "hdfs.*", "hdfs"),
+    ],
+)
+def test_the_library_of_a_store_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, url: str, library: str, named: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    for module in (object_storage, azure_storage, google_storage, hdfs_storage, obstore_storage):
+        monkeypatch.delitem(sys.modules, module.__name__)
+    text = rf"needs the library {named}; run: pip install 'glassflow-dagster\[{extra}\]'"
+    with pytest.raises(GlassflowError, match=text):
+        open_storage(State(url=url), tmp_path, "p")
