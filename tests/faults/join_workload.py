@@ -91,6 +91,9 @@ class JoinWorkload:
         del client
         return []
 
+    def undecided(self, records: Sequence[Record]) -> int:
+        return self.expected(records, {}).sums["waiting"]
+
     def expected(self, records: Sequence[Record], times: Mapping[Position, int]) -> Expected:
         del times
         found = Expected(Counter(), {}, {})

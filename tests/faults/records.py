@@ -85,6 +85,9 @@ class Workload(Protocol):
     def write_concurrently(self, client: Client, number: int) -> None:
         """Write to the table as another writer would during a repetition."""
 
+    def undecided(self, records: Sequence[Record]) -> int:
+        """Return how many left events of a join are undecided when all records are processed."""
+
     def expected(self, records: Sequence[Record], times: Mapping[Position, int]) -> Expected:
         """Compute the expected results from the topics' contents.
 
