@@ -16,7 +16,7 @@ from glassflow_dagster.config.model.durations import milliseconds
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.recovery.errors import CannotRebuild
-from glassflow_dagster.recovery.records import LostCheckpoint, Records
+from glassflow_dagster.recovery.records import LostCheckpoint, Records, computed
 from glassflow_dagster.verification.exact.expected import first_of_windows
 
 # Deduplication windows in the first attempt: the last one, whose counts are compared, and the one before, because what
@@ -28,7 +28,7 @@ _WINDOWS = 2
 class Accepted:
     """The rows that deduplication accepts in the replayed batches; `whole`: these are all batches of the ledger.
 
-    rows: columns as in `Records.rows`; persisted.
+    rows: columns as in `Records.rows`; computed.
     """
 
     rows: DataFrame
@@ -52,7 +52,7 @@ def replay_dedup(records: Records, past: LostCheckpoint, now_ms: int, report: Ca
     dedup = config.dedup_of(config.source)
     if dedup is None:
         batches = _of_this_definition(config, readable)
-        rows = (_rows_of(records, batches, report) if batches else records.rows(())).persist()
+        rows = computed(_rows_of(records, batches, report)) if batches else records.rows(())
         return Accepted(rows, whole=len(batches) == len(past.batches))
     all_keys_expired = now_ms - last.batch_time_ms >= milliseconds(dedup.time_window)
     if not readable and all_keys_expired:
@@ -75,13 +75,11 @@ def _accepted(
     Raises `CannotRebuild` where they differ even with all `readable` batches. past: all batches.
     """
     for batches in _growing_spans(readable, milliseconds(dedup.time_window)):
-        rows = _rows_of(records, batches, report).persist()
-        accepted = first_of_windows(rows, dedup).persist()
+        rows = computed(_rows_of(records, batches, report))
+        accepted = computed(first_of_windows(rows, dedup))
         differences = _compare_duplicates(rows, accepted, _duplicates_of_last_window(batches, dedup))
-        rows.unpersist()
         if not differences:
             return Accepted(accepted, whole=len(batches) == len(past.batches))
-        accepted.unpersist()
     batch_id, (replayed, recorded) = max(differences.items())
     raise CannotRebuild(
         records.config.pipeline_id,

@@ -6,6 +6,8 @@ When the table's row count tells how many rows the in-flight batch has written, 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -16,7 +18,7 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.transforms import DedupConfig
 from glassflow_dagster.recovery.dedup_keys import Accepted
 from glassflow_dagster.recovery.errors import CannotRebuild
-from glassflow_dagster.recovery.records import LostCheckpoint, Records
+from glassflow_dagster.recovery.records import LostCheckpoint, Records, computed
 from glassflow_dagster.streaming.stages.items import position
 from glassflow_dagster.streaming.stages.source import MAX_BATCH_RECORDS
 from glassflow_dagster.verification.exact.canonical import hashed
@@ -45,36 +47,57 @@ def following_ranges(past: LostCheckpoint, batch_time_ms: int) -> list[BatchRang
     return ranges
 
 
-def find_written_records(
-    records: Records, ranges: Sequence[BatchRange], accepted: Accepted, compared: Compared, unknown: int | None
-) -> list[Position]:
-    """Find the events of the ranges whose rows are in a table: their positions.
+@dataclass
+class InFlightBatch:
+    """Searches tables for the rows of the in-flight batch.
 
-    accepted: the rows of the batches before, recomputed from Kafka's records; `whole` unless Kafka has lost some.
-    compared: the table, and its columns whose values are compared. unknown: the number of the table's rows that no
-    batch in the ledger has written; None where the row count does not tell it. Raises `CannotRebuild` when the records
-    cannot be identified.
+    ranges: the offsets that it may have read. accepted: the rows of the batches before, recomputed from Kafka's
+    records; `whole` unless Kafka has lost some.
     """
-    if unknown == 0:
-        return []
-    config = records.config
-    dedup = config.dedup_of(config.source)
-    # Without deduplication, equal rows of an earlier batch whose records are lost would be taken for this batch's.
-    may_be_of_earlier_batch = unknown is None and dedup is None and not accepted.whole
-    if not compared.values or may_be_of_earlier_batch:
-        raise _cannot_tell(config, "the table may have some of its rows, and their values alone do not identify them")
-    candidates = records.rows(ranges)
-    if dedup is not None:
-        candidates = _without_duplicates(candidates, accepted, dedup, ranges)
-    of_earlier_batches = records.without_refused(accepted.rows)
-    written = _written_candidates(records.spark, candidates, of_earlier_batches, compared)
-    if unknown is not None and len(written) != unknown:
-        raise _cannot_tell(
-            config,
-            f"{compared.name} has {unknown:,} rows that no batch in the ledger has written, and by their values "
-            f"{len(written):,} of them can belong to that batch",
-        )
-    return written
+
+    records: Records
+    ranges: Sequence[BatchRange]
+    accepted: Accepted
+
+    def written_to(self, compared: Compared, unknown: int | None) -> list[Position]:
+        """Return the positions of the events whose rows are in a table.
+
+        compared: the table, and its columns whose values are compared. unknown: the number of the table's rows that no
+        batch in the ledger has written; None where the row count does not tell it. Raises `CannotRebuild` when the
+        records cannot be identified.
+        """
+        if unknown == 0:
+            return []
+        config = self.records.config
+        # Without deduplication, equal rows of an earlier batch whose records are lost would be taken for this batch's.
+        has_dedup = config.dedup_of(config.source) is not None
+        may_be_of_earlier_batch = unknown is None and not has_dedup and not self.accepted.whole
+        if not compared.values or may_be_of_earlier_batch:
+            raise _cannot_tell(
+                config, "the table may have some of its rows, and their values alone do not identify them"
+            )
+        written = _written_candidates(self.records.spark, self._candidates, self._of_earlier_batches, compared)
+        if unknown is not None and len(written) != unknown:
+            raise _cannot_tell(
+                config,
+                f"{compared.name} has {unknown:,} rows that no batch in the ledger has written, and by their values "
+                f"{len(written):,} of them can belong to that batch",
+            )
+        return written
+
+    @cached_property
+    def _candidates(self) -> DataFrame:
+        """The single rows that the batch may have written, to any table."""
+        config = self.records.config
+        rows, dedup = self.records.rows(self.ranges), config.dedup_of(config.source)
+        if dedup is not None:
+            rows = _without_duplicates(rows, self.accepted, dedup, self.ranges)
+        return computed(single_rows(rows))
+
+    @cached_property
+    def _of_earlier_batches(self) -> DataFrame:
+        """The single rows that earlier batches have written, to any table."""
+        return computed(self.records.without_refused(self.accepted.rows))
 
 
 def unknown_rows(compared: Compared, totals: LedgerTotals) -> int | None:
@@ -110,13 +133,13 @@ def _written_candidates(
 ) -> list[Position]:
     """Return the positions of the candidates whose rows are in a table.
 
-    Of candidates with equal values (row_hash), these are the first ones, as many as the table has such rows beyond
-    those that earlier batches have written (`accepted`, without those that the server refused).
+    candidates, accepted: single rows, those of the in-flight batch and of earlier ones, without those that the server
+    refused. Of candidates with equal values (row_hash), these are the first ones, as many as the table has such rows
+    beyond those that earlier batches have written.
     """
     of_table = F.col("table_index") == compared.index
     of_event = position(candidates.columns)
-    candidates = single_rows(candidates)
-    candidates = candidates.where(of_table).select(*of_event, "row_hash").persist()
+    candidates = candidates.where(of_table).select(*of_event, "row_hash")
     values = candidates.select("row_hash").distinct()
     _, row_hash_sql = hashed(compared.values)
     in_table = (
@@ -130,9 +153,7 @@ def _written_candidates(
     surplus = counts.groupBy("row_hash").agg(F.sum("rows").alias("surplus"))
     nth = F.row_number().over(Window.partitionBy("row_hash").orderBy(*of_event))
     written = candidates.withColumn("nth", nth).join(surplus, "row_hash").where("nth <= surplus").select(*of_event)
-    positions = written.collect()
-    candidates.unpersist()
-    return sorted(tuple(row) for row in positions)
+    return sorted(tuple(row) for row in written.collect())
 
 
 def _counted(rows: DataFrame, sign: int) -> DataFrame:

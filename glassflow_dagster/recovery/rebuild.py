@@ -28,7 +28,7 @@ from glassflow_dagster.kafka.topics import offsets_if_there
 from glassflow_dagster.recovery.checkpoint_files import begin_batch, continue_after, write_state
 from glassflow_dagster.recovery.dedup_keys import Accepted, replay_dedup
 from glassflow_dagster.recovery.errors import CannotRebuild
-from glassflow_dagster.recovery.inflight_batch import Position, find_written_records, following_ranges, unknown_rows
+from glassflow_dagster.recovery.inflight_batch import InFlightBatch, Position, following_ranges, unknown_rows
 from glassflow_dagster.recovery.open_batch import fence_off, why_in_other_tables
 from glassflow_dagster.recovery.records import LostCheckpoint, Records
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
@@ -74,11 +74,11 @@ def rebuild_checkpoint(
     try:
         accepted = replay_dedup(records, past, now_ms, report)
         ranges = following_ranges(past, now_ms)
+        in_flight = InFlightBatch(records, ranges, accepted)
         written: dict[str, list[Position]] = {}
         for of_table in compared:
             report(f"searching {of_table.name} for rows of an in-flight batch ...")
-            unknown = unknown_rows(of_table, totals)
-            written[of_table.name] = find_written_records(records, ranges, accepted, of_table, unknown)
+            written[of_table.name] = in_flight.written_to(of_table, unknown_rows(of_table, totals))
         work = checkpoint.folder.with_name("checkpoint.new")
         shutil.rmtree(work, ignore_errors=True)
         rebuilt = _write_checkpoint(records, past, accepted, work, now_ms)
