@@ -18,7 +18,7 @@ from tests.faults.dedup_workload import WINDOW
 from tests.faults.http_proxy import Exchange, Rule
 from tests.faults.records import PARTITIONS, Event, offset_ranges
 from tests.faults.table_workload import TableWorkload
-from tests.faults.world import NotHit, World
+from tests.faults.world import START_SECONDS, NotHit, World
 
 # The tables of all workloads.
 ROWS = frozenset({"events", "odd", "tens"})
@@ -224,7 +224,7 @@ def long_outage(world: World, draw: random.Random) -> int:
     assert world.driver.stop() == 0, world.log_tail()
     begun = world.batches
     world.driver = world.new_driver("--timeout", str(_SHORT_TIMEOUT))
-    world.until(lambda: world.batches > begun, "the driver with little patience is at work")
+    world.until(lambda: world.batches > begun, "the driver with little patience is at work", START_SECONDS)
     time.sleep(draw.uniform(0, 1))
     world.servers.clickhouse_proxy.refuse()
     try:

@@ -33,7 +33,7 @@ _RATE = 1500  # events a second
 _CHUNK_SECONDS = 0.04
 _FAULT_SECONDS = 90.0
 # A driver and its executors start in a minute on a busy machine.
-_START_SECONDS = 180.0
+START_SECONDS = 180.0
 
 # A driver lives for a minute here, too short to benefit from thorough compilation.
 QUICK_COMPILATION: Mapping[str, str] = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
@@ -151,7 +151,7 @@ class World:
     def warm_up(self) -> None:
         """Wait until the driver has read its first events."""
         self.send(self.workload.last_events(-1))
-        self.until(lambda: self.read == self.sent, "the driver begins", _START_SECONDS)
+        self.until(lambda: self.read == self.sent, "the driver begins", START_SECONDS)
 
     def send(self, events: Sequence[Event]) -> None:
         """Send events in addition to those of the seed."""
