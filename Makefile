@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 
-.PHONY: setup demo demo-cluster dev docs screenshots test test-fast test-oldest test-definitions test-registry test-kubernetes lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-long test-variants faults faults-cluster alerts soak two-drivers
+.PHONY: setup demo demo-cluster dev docs screenshots test test-fast test-oldest test-definitions test-registry test-kubernetes lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-long test-variants faults faults-cluster faults-replicas alerts soak two-drivers
 
 setup: $(READY)
 
@@ -77,6 +77,10 @@ faults: setup ## runs the missing repetitions of the fault matrix (`make test`: 
 	$(BIN)/python -m tests.faults
 
 REPETITIONS := 20
+
+faults-replicas: setup ## runs the missing repetitions of the faults with replicated tables (Linux on x86-64); REPETITIONS=n
+	$(BIN)/python -m tests.replicas.faults replicas --repetitions $(REPETITIONS)
+	$(BIN)/python -m tests.replicas.faults quorum --repetitions $(REPETITIONS)
 
 faults-cluster: setup ## runs the missing repetitions of the faults on several hosts (network namespaces, as root); REPETITIONS=n
 	$(BIN)/python -m tests.cluster.faults --repetitions $(REPETITIONS)

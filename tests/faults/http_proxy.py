@@ -33,11 +33,13 @@ class Answer:
 class Exchange:
     """A request that a fault acts on. `table` is None when the request inserts nothing.
 
-    `statement` is the SQL text; data may follow it. `client`: the address of the client.
+    `statement` is the SQL text; data may follow it. `client`: the address of the client. `upstream`: the port of the
+    server that gets the request.
     """
 
     def __init__(self, handler: "_Handler", body: bytes) -> None:
         self._handler, self.body = handler, body
+        self.upstream = handler.proxy.choose_upstream()
         self.method, self.path = handler.command, handler.path
         self.client: str = handler.client_address[0]
         query = parse_qs(urlsplit(handler.path).query).get("query", [""])[0].encode()
@@ -47,7 +49,11 @@ class Exchange:
 
     def forward(self) -> Answer:
         """Send the request to the server; return its response."""
-        upstream = http.client.HTTPConnection("127.0.0.1", self._handler.upstream, timeout=_ANSWER_SECONDS)
+        return self.forward_to(self.upstream)
+
+    def forward_to(self, port: int) -> Answer:
+        """Send the request to the server on a port; return its response."""
+        upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=_ANSWER_SECONDS)
         try:
             upstream.request(self._handler.command, self.path, self.body, self._headers())
             answer = upstream.getresponse()
@@ -61,7 +67,7 @@ class Exchange:
         head = f"{self._handler.command} {self.path} HTTP/1.1\r\n"
         head += "".join(f"{name}: {value}\r\n" for name, value in self._headers().items())
         head += f"Content-Length: {len(self.body)}\r\n\r\n"
-        with socket.create_connection(("127.0.0.1", self._handler.upstream)) as upstream:
+        with socket.create_connection(("127.0.0.1", self.upstream)) as upstream:
             upstream.sendall(head.encode("latin-1") + self.body[:until])
 
     def answer(self, answer: Answer) -> None:
@@ -128,7 +134,7 @@ class HttpProxy:
 
     def accept(self) -> None:
         """Open the port."""
-        handler = type("Handler", (_Handler,), {"proxy": self, "upstream": self._upstream})
+        handler = type("Handler", (_Handler,), {"proxy": self})
         self._server = _Server(self._door.listen(self.port), handler)
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
@@ -144,6 +150,10 @@ class HttpProxy:
 
     def close(self) -> None:
         self.refuse()
+
+    def choose_upstream(self) -> int:
+        """Return the port of the server for the next request."""
+        return self._upstream
 
     def fail(self, rule: Rule) -> Rule:
         """Put a rule in force instead of the previous one."""
@@ -206,7 +216,6 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     proxy: HttpProxy
-    upstream: int
 
     def setup(self) -> None:
         super().setup()

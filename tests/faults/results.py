@@ -11,6 +11,9 @@ from tests.cluster.fault_kinds import CLUSTER
 from tests.cluster.fault_kinds import KINDS as CLUSTER_KINDS
 from tests.faults.kinds import KINDS, Kind
 from tests.faults.repetition import WORKLOADS, Outcome
+from tests.replicas.fault_kinds import KINDS as REPLICA_KINDS
+from tests.replicas.fault_kinds import QUORUM, REPLICAS
+from tests.replicas.servers import SESSION_SECONDS
 
 RESULTS = Path(__file__).parent / "results.json"
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
@@ -70,6 +73,23 @@ writes this page; one of them: `python -m tests.cluster.faults --kind "store: 50
 |---|---|---|
 """
 
+_REPLICAS_HEAD = """\
+
+## With replicated tables
+
+The workload of the first column, with its table and its bookkeeping tables on two replicas (`ReplicatedMergeTree`) and
+one ZooKeeper, whose sessions end after {session} s. In the column `quorum` the pipeline's user has the setting
+`insert_quorum = 'auto'`, so that its rows, too, wait for both replicas; the ledger always does. A proxy leads each
+request to the next replica that accepts connections, and sends statements such as `CREATE TABLE` to both, in place of
+`ON CLUSTER`. Each replica is compared with the reference when it has fetched all parts. No batch ends while one of the
+two is away. The replicas are the embedded ClickHouse with an interserver interface, which only the tests give it (Linux
+on x86-64). `make faults-replicas` runs the repetitions missing from {wanted} of each kind, and writes this page; one of
+them: `python -m tests.replicas.faults replicas --kind "replica killed" --seed 7`.
+
+| fault | what happens | replicas | quorum |
+|---|---|---|---|
+"""
+
 
 @dataclass
 class Results:
@@ -104,7 +124,11 @@ class Results:
         head = _HEAD.format(wanted=20, columns=" | ".join(WORKLOADS), line="---|" * len(WORKLOADS))
         lines = [self._line(kind, [*WORKLOADS]) for kind in KINDS]
         of_cluster = [self._line(kind, [CLUSTER]) for kind in CLUSTER_KINDS]
-        return head + "".join(lines) + _CLUSTER_HEAD.format(wanted=20) + "".join(of_cluster) + self._wrong()
+        of_replicas = [self._line(kind, [REPLICAS, QUORUM]) for kind in REPLICA_KINDS]
+        replicas_head = _REPLICAS_HEAD.format(wanted=20, session=SESSION_SECONDS)
+        return "".join((
+            head, *lines, _CLUSTER_HEAD.format(wanted=20), *of_cluster, replicas_head, *of_replicas, self._wrong()
+        ))  # fmt: skip
 
     def _record(self, workload: str, kind: str, version: str) -> Record:
         kinds = self.found.setdefault(workload, {})

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import clickhouse_connect
@@ -80,16 +81,18 @@ class Servers:
         ports = [free_port() for _ in range(5)]
         kafka, behind_proxy, clickhouse = ports[:3]
         self.kafka_proxy = TcpProxy(ports[3], behind_proxy, kafka_door)
-        self.clickhouse_proxy = HttpProxy(ports[4], clickhouse, clickhouse_door)
+        self.clickhouse_proxy = self._make_clickhouse_proxy(ports[4], clickhouse, clickhouse_door)
         self._kafka_folder = folder / "kafka"
         self.broker = _broker(self._kafka_folder, kafka, behind_proxy, f"{kafka_door.address}:{ports[3]}")
-        command = [sys.executable, "-m", "glassflow_dagster.local.embedded_clickhouse", "--data", str(folder / "ch")]
-        command += ["--port", str(clickhouse)]
-        self.clickhouse = Server("ClickHouse", command, clickhouse, folder / "clickhouse.log", {})
-        (folder / "ch").mkdir(exist_ok=True)
-        self.broker.start()
-        self.clickhouse.start()
+        self.clickhouse = self._make_clickhouse(folder, clickhouse)
+        for server in self.all:
+            server.start()
         self.wait()
+
+    @property
+    def all(self) -> Sequence[Server]:
+        """Return the servers in the order in which they start."""
+        return self.broker, self.clickhouse
 
     @property
     def kafka(self) -> str:
@@ -112,7 +115,7 @@ class Servers:
 
     def restart_ended(self) -> list[str]:
         """Restart the servers that have ended; return a line about each."""
-        ended = [server for server in (self.broker, self.clickhouse) if not server.alive]
+        ended = [server for server in self.all if not server.alive]
         output = [f"{server.name} has ended by itself: {server.log_tail()}" for server in ended]
         for server in ended:
             server.start()
@@ -122,8 +125,19 @@ class Servers:
     def close(self) -> None:
         for proxy in (self.kafka_proxy, self.clickhouse_proxy):
             proxy.close()
-        for server in (self.broker, self.clickhouse):
+        for server in reversed(self.all):
             server.end()
+
+    def _make_clickhouse_proxy(self, port: int, upstream: int, door: Door | None) -> HttpProxy:
+        """Return the proxy by which the pipeline reaches ClickHouse."""
+        return HttpProxy(port, upstream, door)
+
+    def _make_clickhouse(self, folder: Path, port: int) -> Server:
+        """Prepare the server that the tests query."""
+        command = [sys.executable, "-m", "glassflow_dagster.local.embedded_clickhouse", "--data", str(folder / "ch")]
+        command += ["--port", str(port)]
+        (folder / "ch").mkdir(exist_ok=True)
+        return Server("ClickHouse", command, port, folder / "clickhouse.log", {})
 
     def _clickhouse_answers(self) -> bool:
         try:

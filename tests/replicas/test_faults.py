@@ -1,0 +1,57 @@
+"""A draw of the fault matrix with replicated tables; `make faults-replicas` runs all of it."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import FAULT_SEED
+from tests.faults.results import Results
+from tests.replicas.engine import refusal
+from tests.replicas.fault_kinds import KINDS, REPLICAS
+from tests.replicas.fault_world import ReplicatedWorkload, ReplicatedWorld, running_replicas
+from tests.replicas.faults import WORKLOADS, run_pass
+
+SEED = int(os.environ[FAULT_SEED])
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(autouse=True)
+def engine() -> None:
+    if reason := refusal():
+        pytest.skip(reason)
+
+
+@pytest.mark.servers
+def test_a_draw_of_faults_changes_no_row_on_any_replica() -> None:
+    draw = random.Random(SEED)
+    workload = draw.choice([*WORKLOADS])
+    usual = [kind for kind in KINDS if workload in kind.workloads]
+    kinds = [draw.choice([kind for kind in usual if kind.dies == dies]) for dies in (False, True)]
+    outcomes = list(run_pass(workload, [(kind, SEED) for kind in kinds]))
+    assert [(o.kind, o.hits > 0, o.wrong) for o in outcomes] == [(kind.name, True, ()) for kind in kinds]
+
+
+@pytest.mark.servers
+def test_a_row_that_the_replicas_lack_is_seen_on_each(tmp_path: Path) -> None:
+    with running_replicas(tmp_path / "servers") as servers:
+        world = ReplicatedWorld(servers, tmp_path, ReplicatedWorkload)
+        try:
+            world.warm_up()
+            assert world.differences() == []
+            world.client.command(f"ALTER TABLE {world.name}.events DELETE WHERE true", settings={"mutations_sync": 2})
+            assert [line.split(" as ")[0] for line in world.differences()] == [
+                "replica1: row missing: 1,", "replica2: row missing: 1,"
+            ]  # fmt: skip
+        finally:
+            world.end()
+
+
+def test_the_page_has_a_line_for_each_fault_of_replicas(tmp_path: Path) -> None:
+    results = Results.read(tmp_path / "none.json")
+    results.found[REPLICAS] = {"replica lags": {"abc": {"exact": [0, 1], "wrong": []}}}
+    page = results.page()
+    assert "| replica lags | one fetches no parts for up to two sessions | 2 (abc) |  |" in page
+    assert all(f"| {kind.name} | " in page for kind in KINDS)
