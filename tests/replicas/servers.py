@@ -87,16 +87,20 @@ class FailoverProxy(HttpProxy):
 
     def __init__(self, port: int, upstreams: Sequence[int], door: Door | None = None) -> None:
         self._upstreams = upstreams
+        self.left_out: int | None = None  # the port of a server that gets no requests although it accepts connections
         super().__init__(port, upstreams[0], door)
 
     def choose_upstream(self) -> int:
-        return next(filter(_accepts, self._upstreams), self._upstreams[0])
+        return next(filter(self._is_up, self._upstreams), self._upstreams[0])
+
+    def _is_up(self, port: int) -> bool:
+        return port != self.left_out and _accepts(port)
 
     def handle(self, exchange: Exchange) -> None:
         if not exchange.statement.lstrip().upper().startswith(_DDL):
             super().handle(exchange)
             return
-        answers = [exchange.forward_to(port) for port in filter(_accepts, self._upstreams)]
+        answers = [exchange.forward_to(port) for port in filter(self._is_up, self._upstreams)]
         exchange.answer(max(answers, key=lambda answer: answer.status))
 
 
@@ -110,7 +114,7 @@ class BalancingProxy(FailoverProxy):
     def choose_upstream(self) -> int:
         turn = next(self._turns)
         in_turn = [*self._upstreams[turn:], *self._upstreams[:turn]]
-        return next(filter(_accepts, in_turn), in_turn[0])
+        return next(filter(self._is_up, in_turn), in_turn[0])
 
 
 class ReplicatedServers(Servers):
@@ -139,7 +143,13 @@ class ReplicatedServers(Servers):
         return clickhouse_connect.get_client(host="127.0.0.1", port=replica.port, query_limit=0)
 
     def replace(self, lost: Server) -> None:
-        """Remove the data of a replica that was killed, and let a new one take its place, as operators do."""
+        """Remove the data of a replica that was killed, and let a new one take its place, as operators do.
+
+        No request reaches it before it has its tables and their rows.
+        """
+        proxies = (self._direct, self._balancing)
+        for proxy in proxies:
+            proxy.left_out = lost.port
         shutil.rmtree(self._folder / lost.name / "data")
         kept = next(replica for replica in self.replicas if replica is not lost)
         survivor = self.client_of(kept)
@@ -162,6 +172,8 @@ class ReplicatedServers(Servers):
             # for a quorum only when its session begins.
             new.command(f"SYSTEM RESTART REPLICA {database}.{table}")
         new.close()
+        for proxy in proxies:
+            proxy.left_out = None
 
     def wait_for_clickhouse(self) -> None:
         for replica in self.replicas:
@@ -173,7 +185,8 @@ class ReplicatedServers(Servers):
 
     def _make_clickhouse_proxy(self, port: int, upstream: int, door: Door | None) -> HttpProxy:
         del upstream
-        return BalancingProxy(port, [replica.port for replica in self.replicas], door)
+        self._balancing = BalancingProxy(port, [replica.port for replica in self.replicas], door)
+        return self._balancing
 
     def _make_clickhouse(self, folder: Path, port: int) -> Server:
         del folder, port
