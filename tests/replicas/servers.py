@@ -157,6 +157,8 @@ class ReplicatedServers(Servers):
             "SELECT r.database, r.table, r.zookeeper_path, t.create_table_query FROM system.replicas AS r "
             "JOIN system.tables AS t ON r.database = t.database AND r.table = t.name"
         ).result_rows
+        active = "SELECT max(active_replicas) FROM system.replicas"
+        wait_until(lambda: survivor.query(active).result_rows[0][0] == 1, f"ZooKeeper takes {lost.name} for dead")
         for _, _, path, _ in tables:
             survivor.command(f"SYSTEM DROP REPLICA '{lost.name}' FROM ZKPATH '{path}'")
         survivor.close()
