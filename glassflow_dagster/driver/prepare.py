@@ -18,6 +18,7 @@ from glassflow_dagster.bookkeeping.windows import Windows
 from glassflow_dagster.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target.prepare import prepare_target, secure_target
+from glassflow_dagster.clickhouse.target.quorum import rows_on_one_replica
 from glassflow_dagster.config.load import warnings
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.rules.state import state_problems
@@ -178,6 +179,8 @@ def _prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> 
         run.retry(lambda: require_known_tables(client, config, checkpoint.pending_plan()))
     if options.start_over:
         run.retry(lambda: require_empty(client, tables))
+    if warning := rows_on_one_replica(client, tables):
+        run.warn(warning)
     return secured(run, client, config, tables)
 
 

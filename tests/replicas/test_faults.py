@@ -41,6 +41,7 @@ def test_a_row_that_the_replicas_lack_is_seen_on_each(tmp_path: Path) -> None:
         try:
             world.warm_up()
             assert world.differences() == []
+            assert f"inserts into {world.name}.events wait for one replica only" in world.log.read_text()
             world.client.command(f"ALTER TABLE {world.name}.events DELETE WHERE true", settings={"mutations_sync": 2})
             assert [line.split(" as ")[0] for line in world.differences()] == [
                 "replica1: row missing: 1,", "replica2: row missing: 1,"
