@@ -148,8 +148,8 @@ class ClusterWorld(World):
         host = next(self._driver_hosts)
         return HostDriver(host, self.definition, self.log, self._variables, self.cluster.spark.master)
 
-    def begin(self, seed: str, rate: int = _RATE) -> None:
-        super().begin(seed, rate)
+    def begin(self, seed: str, rate: int = _RATE, low_rate: int = _RATE) -> None:
+        super().begin(seed, rate, low_rate)
 
     def worker_of(self, exchange: Exchange) -> Host | None:
         """Return the worker from which a request has come; None where the driver has sent it."""

@@ -102,7 +102,7 @@ def _soak(world: World, kinds: list[Kind], arguments: argparse.Namespace) -> dic
     world.warm_up()
     memory = Memory(world)
     threading.Thread(target=memory.run, daemon=True).start()
-    world.begin(f"soak {arguments.seed}", arguments.rate)
+    world.begin(f"soak {arguments.seed}", arguments.rate, arguments.rate)
     struck: list[str] = []
     end = time.monotonic() + 60 * arguments.minutes
     while (pause := draw.uniform(*_PAUSE)) < end - time.monotonic():

@@ -30,6 +30,9 @@ COMPLETE_SECONDS = 300.0
 # The least number of events that a repetition sends, and their rate.
 _LEAST_EVENTS = 1200
 _RATE = 1500  # events a second
+# A fault that outlasts so many events, as by a driver's start, goes on with fewer: else a slow machine takes longer for
+# the events than for the fault.
+_MANY_EVENTS, _LOW_RATE = 10_000, 200
 _CHUNK_SECONDS = 0.04
 _FAULT_SECONDS = 90.0
 # A driver and its executors start in a minute on a busy machine.
@@ -52,10 +55,14 @@ class NotHit(Exception):
 
 
 class Feed:
-    """Sends a seed's events in the background until `end`; `sent` counts the events."""
+    """Sends a seed's events in the background until `end`; `sent` counts the events.
 
-    def __init__(self, brokers: str, workload: Workload, seed: str, number: int, rate: int) -> None:
-        self._workload, self._seed, self._number, self._rate = workload, seed, number, rate
+    rate, low_rate: events a second, the second one after `_MANY_EVENTS`.
+    """
+
+    def __init__(self, brokers: str, workload: Workload, seed: str, number: int, rate: int, low_rate: int) -> None:
+        self._workload, self._seed, self._number = workload, seed, number
+        self._rate, self._low_rate = rate, low_rate
         self._producer = Producer({
             "bootstrap.servers": brokers, "linger.ms": 5, "enable.idempotence": True, "message.timeout.ms": 120_000,
             "queue.buffering.max.messages": 1_000_000, "message.max.bytes": _LARGEST_MESSAGE,
@@ -85,7 +92,8 @@ class Feed:
         events = self._workload.events(self._seed, self._number)
         due = time.monotonic()
         while self.sent < _LEAST_EVENTS or not self._ended.is_set():
-            for _ in range(int(self._rate * _CHUNK_SECONDS)):
+            rate = self._rate if self.sent < _MANY_EVENTS else self._low_rate
+            for _ in range(int(rate * _CHUNK_SECONDS)):
                 self.add(next(events))
             self._producer.poll(0)
             due += _CHUNK_SECONDS
@@ -165,9 +173,9 @@ class World:
         """Read the topics before they lose records; return the number of records so far."""
         return len(self._topics.read())
 
-    def begin(self, seed: str, rate: int = _RATE) -> None:
+    def begin(self, seed: str, rate: int = _RATE, low_rate: int = _LOW_RATE) -> None:
         """Start sending the events of a seed, and the other writers."""
-        self.feed = Feed(self.servers.kafka, self.workload, seed, self.repetitions, rate)
+        self.feed = Feed(self.servers.kafka, self.workload, seed, self.repetitions, rate, low_rate)
         self.workload.write_concurrently(self.client, self.repetitions)
         self.repetitions += 1
 
