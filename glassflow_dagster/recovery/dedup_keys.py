@@ -75,9 +75,10 @@ def _accepted(
     Raises `CannotRebuild` where they differ even with all `readable` batches. past: all batches.
     """
     for batches in _growing_spans(readable, milliseconds(dedup.time_window)):
-        rows = computed(_rows_of(records, batches, report))
+        rows = _rows_of(records, batches, report).persist()
         accepted = computed(first_of_windows(rows, dedup))
         differences = _compare_duplicates(rows, accepted, _duplicates_of_last_window(batches, dedup))
+        rows.unpersist()
         if not differences:
             return Accepted(accepted, whole=len(batches) == len(past.batches))
     batch_id, (replayed, recorded) = max(differences.items())

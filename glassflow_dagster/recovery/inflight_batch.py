@@ -76,7 +76,8 @@ class InFlightBatch:
             raise _cannot_tell(
                 config, "the table may have some of its rows, and their values alone do not identify them"
             )
-        written = _written_candidates(self.records.spark, self._candidates, self._of_earlier_batches, compared)
+        of_earlier_batches = self.records.without_refused(self.accepted.rows)
+        written = _written_candidates(self.records.spark, self._candidates, of_earlier_batches, compared)
         if unknown is not None and len(written) != unknown:
             raise _cannot_tell(
                 config,
@@ -93,11 +94,6 @@ class InFlightBatch:
         if dedup is not None:
             rows = _without_duplicates(rows, self.accepted, dedup, self.ranges)
         return computed(single_rows(rows))
-
-    @cached_property
-    def _of_earlier_batches(self) -> DataFrame:
-        """The single rows that earlier batches have written, to any table."""
-        return computed(self.records.without_refused(self.accepted.rows))
 
 
 def unknown_rows(compared: Compared, totals: LedgerTotals) -> int | None:
