@@ -44,7 +44,7 @@ _CONFIG = """\
 </clickhouse>
 """
 # clickhouse-local ends with its last statement, so this one runs forever. The column `serving` identifies it.
-_KEEP_ALIVE = (
+KEEP_ALIVE = (
     "SELECT sleepEachRow(1) AS serving FROM system.numbers "
     "SETTINGS function_sleep_max_microseconds_per_block = 0, max_block_size = 1 FORMAT Null"
 )
@@ -94,10 +94,10 @@ def _serve(data: Path, port: int, native_port: int | None) -> None:
     os.chdir(folder)
     listen = "SYSTEM START LISTEN HTTP;" + (" SYSTEM START LISTEN TCP;" if native_port else "")
     # "TabSeparated": the output format, of which nothing is read.
-    _engine().query(f"{listen} {_KEEP_ALIVE}", "TabSeparated", path=str(data / "engine"))
+    load_engine().query(f"{listen} {KEEP_ALIVE}", "TabSeparated", path=str(data / "engine"))
 
 
-def _engine() -> ModuleType:
+def load_engine() -> ModuleType:
     """Load the wheel's extension module directly: `import chdb` starts an engine that reads no configuration."""
     file = next(path for path in distribution("chdb-core").files or () if path.name.startswith("_chdb."))
     loader = importlib.machinery.ExtensionFileLoader("chdb._chdb", str(file.locate()))

@@ -5,13 +5,14 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from tests.cluster.fault_world import SILENT_SECONDS, ClusterWorld, StoreReads, StoreWrites, executors_of
 from tests.cluster.hosts import Host
 from tests.faults.http_proxy import Act, Answer, Exchange, Rule, swallow
-from tests.faults.kinds import Inject, Kind
+from tests.faults.kinds import Inject, Kind, in_world
 from tests.faults.surroundings import ROWS, SKIPPED
-from tests.faults.world import NotHit, World
+from tests.faults.world import NotHit
 
 CLUSTER = "cluster"
 # seconds; some cuts are longer than an executor may be silent, most are not
@@ -23,17 +24,9 @@ _DELAY_SECONDS = 0.3
 # Bytes a second; a batch of a few hundred records sends more than that.
 _SLOWEST, _LESS_SLOW = 60_000, 400_000
 
-InjectHere = Callable[[ClusterWorld, random.Random], int]
 
-
-def _here(inject: InjectHere) -> Inject:
-    """Return the fault as one of any world."""
-
-    def checked(world: World, draw: random.Random) -> int:
-        assert isinstance(world, ClusterWorld)
-        return inject(world, draw)
-
-    return checked
+# Returns a fault of these worlds as one of any world.
+_here = partial(in_world, ClusterWorld)
 
 
 def _worker_lost(world: ClusterWorld, draw: random.Random) -> int:

@@ -26,7 +26,7 @@ def main() -> int:
     if reason := missing():
         print(f"not possible here: {reason}", file=sys.stderr)
         return 1
-    return OneColumn(CLUSTER, KINDS, run_pass, most=7).main("tests.cluster.faults", __doc__)
+    return OneColumn(CLUSTER, KINDS, run_pass, most=7).main("tests.cluster.faults", __doc__, sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -87,6 +87,12 @@ class DedupWorkload:
         """Yield each event of a record with its index; an empty one where it fails, None where the record has none."""
         yield -1, self.event_of(record)
 
+    def decoded(self, record: Record) -> Sequence[tuple[int, dict[str, Any] | None]]:
+        """Return the events of a record as `events_of`, decoded once."""
+        if record.position not in self._decoded:
+            self._decoded[record.position] = [*self.events_of(record)]
+        return self._decoded[record.position]
+
     def write_concurrently(self, client: Client, number: int) -> None:
         """Do nothing: there is no other writer."""
 
@@ -109,9 +115,7 @@ class DedupWorkload:
             # A record that is in no batch is treated as if it were in the previous one.
             time_ms = times.get(record.position, time_ms)
             outcomes = []
-            if record.position not in self._decoded:
-                self._decoded[record.position] = [*self.events_of(record)]
-            for item, event in self._decoded[record.position]:
+            for item, event in self.decoded(record):
                 # A record without events counts as a filtered one.
                 fate, detail = ("filtered", "") if event is None else self.judge(event, time_ms, known_until)
                 outcomes.append(fate)

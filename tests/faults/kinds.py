@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tests.faults import surroundings
 from tests.faults.http_proxy import Answer, Exchange, Rule, exception, failure, late_exception, slowly, swallow
@@ -23,6 +24,8 @@ _NO_JOIN = frozenset({DEDUPLICATION, TABLE})
 # Faults of the driver's processes, which are others where a JVM is shared.
 _OF_PROCESSES = frozenset({DEDUPLICATION, SHARED})
 SMALL_DISK = "a small disk"
+
+OneWorld = TypeVar("OneWorld", bound=World)
 
 # Returns how many times the fault has struck.
 Inject = Callable[[World, random.Random], int]
@@ -47,6 +50,16 @@ class Kind:
     workloads: frozenset[str] = frozenset({DEDUPLICATION})
     apart: str = ""
     ends: bool = False
+
+
+def in_world(kind: type[OneWorld], inject: Callable[[OneWorld, random.Random], int]) -> Inject:
+    """Return a fault of one kind of world as one of any world."""
+
+    def checked(world: World, draw: random.Random) -> int:
+        assert isinstance(world, kind)
+        return inject(world, draw)
+
+    return checked
 
 
 def _on_insert(act: Callable[[Exchange, random.Random], None]) -> Inject:

@@ -26,14 +26,14 @@ class OneColumn:
     run_pass: Callable[[Repetitions], Iterator[Outcome]]
     most: int
 
-    def main(self, program: str, description: str | None) -> int:
-        """Run the missing repetitions; return 1 where one was wrong."""
+    def main(self, program: str, description: str | None, words: Sequence[str]) -> int:
+        """Run the missing repetitions; return 1 where one was wrong. words: of the command line, after the program."""
         parser = argparse.ArgumentParser(prog=f"python -m {program}", description=description)
         parser.add_argument("--kind", action="append", help="only these kinds; all without")
         parser.add_argument("--seed", type=int, help="run this one repetition, and record nothing")
         parser.add_argument("--repetitions", type=int, default=WANTED, help="how many each kind is to have")
         parser.add_argument("--minutes", type=float, default=600, help="begin no pass after so long")
-        arguments = parser.parse_args()
+        arguments = parser.parse_args(words)
         kinds = [kind for kind in self.kinds if not arguments.kind or kind.name in arguments.kind]
         if not kinds:
             parser.error(f"no such kind; there are: {', '.join(kind.name for kind in self.kinds)}")

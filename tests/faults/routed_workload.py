@@ -73,7 +73,8 @@ class CopiedWorkload(DedupWorkload):
         for record in records:
             accepted = found.fates[record.position] == "written" or found.dead_letters.get(record.place()) == "insert"
             if accepted:
-                number = self.decode(record.value)["n"]
+                [(_, event)] = self.decoded(record)
+                number = event["n"]
                 found.further[record.position] = ["written"] * ((number % 2 != 0) + (number % 10 == 0))
         found.sums["copies"] = sum(len(outcomes) for outcomes in found.further.values())
         found.sums["written"] += found.sums["copies"]

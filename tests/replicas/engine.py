@@ -11,24 +11,23 @@ on the host of that interface, with `listen_try`.
 
 import argparse
 import ctypes
-import importlib.machinery
-import importlib.util
 import os
 import platform
 import socket
 import struct
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import distribution, version
+from importlib.metadata import version
 from pathlib import Path
+
+from glassflow_dagster.local.embedded_clickhouse import KEEP_ALIVE, load_engine
+from glassflow_dagster.runtime import direct
 
 _BUILD = "chdb-core 26.9.0 on Linux x86_64"
 _PAGE = 4096
 _READ_WRITE_EXECUTE, _READ_EXECUTE = 7, 5
-_NO_DELETE = 0x8  # RTLD_DEEPBIND: the engine's own symbols before those of Python's other libraries
 
 # Addresses in the extension of chdb-core 26.9.0 for x86_64, found by disassembling the functions that throw
 # "parameter 'interserver_http(s)_host'..." and that compare a handler's name with "interserver".
@@ -42,11 +41,6 @@ _CHOICE, _FOR_CLIENTS, _FOR_REPLICAS = 0x190973C0, bytes.fromhex("0f84eb020000")
 # libc++ keeps so many bytes of a string in the string itself.
 _SHORT_STRING = 22
 _LISTEN = "SYSTEM START LISTEN HTTP"
-# clickhouse-local ends with its last statement.
-_KEEP_ALIVE = (
-    "SELECT sleepEachRow(1) FROM system.numbers "
-    "SETTINGS function_sleep_max_microseconds_per_block = 0, max_block_size = 1 FORMAT Null"
-)
 
 
 def main() -> None:
@@ -55,37 +49,25 @@ def main() -> None:
     parser.add_argument("host", help="address at which other replicas reach this one, of the loopback network")
     parser.add_argument("port", type=int, help="the port of config.xml")
     arguments = parser.parse_args()
-    if reason := refusal():
-        parser.error(reason)
+    found = f"chdb-core {version('chdb-core')} on {platform.system()} {platform.machine()}"
+    if found != _BUILD:
+        parser.error(f"needs {_BUILD}, whose code it changes; here is {found}")
     os.chdir(arguments.folder)
     code = _Code()
     code.replace(_GET_ADDRESS, _ADDRESS_CODE, _address_code(arguments.host, arguments.port))
     _allow_no_credentials(code)
     placeholder = _hold(arguments.host, arguments.port)
     threading.Thread(target=_listen_for_replicas, args=(code, placeholder, arguments.port), daemon=True).start()
-    code.engine.query(f"{_LISTEN}; {_KEEP_ALIVE}", "TabSeparated", path=str(arguments.folder / "data"))
-
-
-def refusal() -> str | None:
-    """Return why replicas cannot run here, None if they can."""
-    found = f"chdb-core {version('chdb-core')} on {platform.system()} {platform.machine()}"
-    return None if found == _BUILD else f"needs {_BUILD}, whose code it changes; here is {found}"
+    code.engine.query(f"{_LISTEN}; {KEEP_ALIVE}", "TabSeparated", path=str(arguments.folder / "data"))
 
 
 class _Code:
     """The engine's code in memory."""
 
     def __init__(self) -> None:
-        file = next(path for path in distribution("chdb-core").files or () if path.name.startswith("_chdb."))
-        path = os.path.realpath(str(file.locate()))
-        ctypes.CDLL(path, mode=os.RTLD_NOW | _NO_DELETE)
+        self.engine = load_engine()
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._base = _loaded_at(path)
-        loader = importlib.machinery.ExtensionFileLoader("chdb._chdb", path)
-        spec = importlib.util.spec_from_file_location("chdb._chdb", path, loader=loader)
-        assert spec is not None
-        self.engine = importlib.util.module_from_spec(spec)
-        loader.exec_module(self.engine)
+        self._base = _loaded_at(os.path.realpath(str(self.engine.__file__)))
 
     def at(self, address: int, count: int) -> bytes:
         """Return the bytes at an address of the extension."""
@@ -164,16 +146,15 @@ def _hold(host: str, port: int) -> socket.socket:
 def _listen_for_replicas(code: _Code, placeholder: socket.socket, port: int) -> None:
     """When the engine listens for clients, free the held port, and let it listen there for replicas."""
     clients = f"http://127.0.0.1:{port}/"
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while True:
         try:
-            opener.open(f"{clients}ping", timeout=1).close()
+            direct.opener.open(f"{clients}ping", timeout=1).close()
             break
         except OSError:
             time.sleep(0.05)
     placeholder.close()
     with code.replaced(_CHOICE, _FOR_CLIENTS, _FOR_REPLICAS):
-        opener.open(clients, data=_LISTEN.encode(), timeout=30).close()
+        direct.opener.open(clients, data=_LISTEN.encode(), timeout=30).close()
 
 
 if __name__ == "__main__":

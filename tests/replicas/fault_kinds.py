@@ -2,14 +2,14 @@
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
 from tests.faults.http_proxy import Exchange, Rule
 from tests.faults.kinds import KINDS as USUAL_KINDS
-from tests.faults.kinds import LEDGER, Inject, Kind
+from tests.faults.kinds import LEDGER, Kind, in_world
 from tests.faults.servers import Server
 from tests.faults.surroundings import ROWS, SKIPPED
-from tests.faults.world import World
 from tests.replicas.fault_world import ReplicatedWorld
 from tests.replicas.servers import SESSION_SECONDS
 
@@ -19,17 +19,9 @@ _BOTH = frozenset({REPLICAS, QUORUM})
 _LONGEST_PAUSE = 2 * SESSION_SECONDS
 _INSERTS = (frozenset[str](), ROWS, LEDGER)
 
-InjectHere = Callable[[ReplicatedWorld, random.Random], int]
 
-
-def _here(inject: InjectHere) -> Inject:
-    """Return the fault as one of any world."""
-
-    def checked(world: World, draw: random.Random) -> int:
-        assert isinstance(world, ReplicatedWorld)
-        return inject(world, draw)
-
-    return checked
+# Returns a fault of these worlds as one of any world.
+_here = partial(in_world, ReplicatedWorld)
 
 
 def _at_an_insert(world: ReplicatedWorld, draw: random.Random, strike: Callable[[Server], None]) -> Server:
@@ -51,7 +43,7 @@ def _at_an_insert(world: ReplicatedWorld, draw: random.Random, strike: Callable[
 def _replica_killed(world: ReplicatedWorld, draw: random.Random) -> int:
     _at_an_insert(world, draw, Server.kill)
     _pause(draw)
-    _restart(world)
+    world.servers.restart_ended()
     return 1
 
 
@@ -62,7 +54,7 @@ def _both_killed(world: ReplicatedWorld, draw: random.Random) -> int:
 
     _at_an_insert(world, draw, strike)
     _pause(draw)
-    _restart(world)
+    world.servers.restart_ended()
     return 1
 
 
@@ -70,10 +62,10 @@ def _killed_in_turn(world: ReplicatedWorld, draw: random.Random) -> int:
     """Kill the replica of an insert, and when it is back the other one, which has then served alone."""
     first = _at_an_insert(world, draw, Server.kill)
     _pause(draw)
-    _restart(world)
+    world.servers.restart_ended()
     next(replica for replica in world.servers.replicas if replica is not first).kill()
     _pause(draw)
-    _restart(world)
+    world.servers.restart_ended()
     return 2
 
 
@@ -87,7 +79,7 @@ def _driver_and_replica_killed(world: ReplicatedWorld, draw: random.Random) -> i
     _at_an_insert(world, draw, strike)
     world.replace_driver()
     time.sleep(draw.uniform(0, 20))
-    _restart(world)
+    world.servers.restart_ended()
     return 1
 
 
@@ -99,20 +91,18 @@ def _replica_lost(world: ReplicatedWorld, draw: random.Random) -> int:
 
 
 def _replica_paused(world: ReplicatedWorld, draw: random.Random) -> int:
-    return _paused(draw, [draw.choice(world.servers.replicas)])
+    return _paused(draw, draw.choice(world.servers.replicas))
 
 
 def _keeper_paused(world: ReplicatedWorld, draw: random.Random) -> int:
-    return _paused(draw, [world.servers.keeper])
+    return _paused(draw, world.servers.keeper)
 
 
-def _paused(draw: random.Random, servers: Sequence[Server]) -> int:
+def _paused(draw: random.Random, server: Server) -> int:
     time.sleep(draw.uniform(0, 2))
-    for server in servers:
-        server.pause()
+    server.pause()
     _pause(draw)
-    for server in servers:
-        server.resume()
+    server.resume()
     return 1
 
 
@@ -120,7 +110,7 @@ def _keeper_killed(world: ReplicatedWorld, draw: random.Random) -> int:
     time.sleep(draw.uniform(0, 2))
     world.servers.keeper.kill()
     _pause(draw)
-    _restart(world)
+    world.servers.restart_ended()
     return 1
 
 
@@ -137,13 +127,6 @@ def _fetches_stopped(world: ReplicatedWorld, draw: random.Random) -> int:
 
 def _pause(draw: random.Random) -> None:
     time.sleep(draw.uniform(0, _LONGEST_PAUSE))
-
-
-def _restart(world: ReplicatedWorld) -> None:
-    for server in world.servers.all:
-        if not server.alive:
-            server.start()
-    world.servers.wait()
 
 
 def _usual(name: str) -> Kind:

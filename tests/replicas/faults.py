@@ -26,13 +26,13 @@ def run_pass(workload: str, repetitions: Repetitions) -> Iterator[Outcome]:
 
 def main() -> int:
     """Run the missing repetitions of the workload that the first argument names; return 1 where one was wrong."""
-    workload = sys.argv.pop(1) if len(sys.argv) > 1 else ""
+    workload, *words = sys.argv[1:] or [""]
     if workload not in WORKLOADS:
         print(f"usage: python -m tests.replicas.faults {{{','.join(WORKLOADS)}}} ...", file=sys.stderr)
         return 2
     kinds = [kind for kind in KINDS if workload in kind.workloads]
     column = OneColumn(workload, kinds, partial(run_pass, workload), most=10)
-    return column.main(f"tests.replicas.faults {workload}", __doc__)
+    return column.main(f"tests.replicas.faults {workload}", __doc__, words)
 
 
 if __name__ == "__main__":

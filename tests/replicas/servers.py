@@ -5,8 +5,6 @@ import os
 import shutil
 import socket
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import clickhouse_connect
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.local.ports import free_port
+from glassflow_dagster.runtime import direct
 from glassflow_dagster.runtime.jars import pyspark_folder
 from glassflow_dagster.runtime.java import find_java
 from tests.faults.doors import Door
@@ -232,10 +231,9 @@ def _accepts(port: int) -> bool:
 
 def _takes_inserts(replica: Server) -> bool:
     """Return whether a replica answers, and none of its tables is read-only."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     query = b"SELECT countIf(is_readonly OR is_session_expired) FROM system.replicas"
     try:
-        with opener.open(f"http://127.0.0.1:{replica.port}/", query, timeout=5) as answer:
+        with direct.opener.open(f"http://127.0.0.1:{replica.port}/", query, timeout=5) as answer:
             return bool(answer.read().strip() == b"0")
     except OSError:
         return False
