@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
+# uv installs without bytecode, unlike pip. If Python may not write it either, each driver and each of its workers
+# compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo demo-cluster dev docs screenshots test test-fast test-oldest test-definitions test-registry test-kubernetes lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-long test-variants faults faults-cluster faults-replicas alerts soak two-drivers
 
