@@ -72,9 +72,10 @@ def _dead_letters_of(client: Client, database: str) -> Counter[Any]:
 
 
 def _raw(expected: Expected, records: Sequence[Record]) -> Counter[Any]:
-    values = {record.position: base64.b64encode(record.value).decode() for record in records}
+    values = {record.position: record.value for record in records}
     return Counter(
-        (*place, stage, "" if place[3] >= 0 else values[place[:3]]) for place, stage in expected.dead_letters.items()
+        (*place, stage, "" if place[3] >= 0 else base64.b64encode(values[place[:3]]).decode())
+        for place, stage in expected.dead_letters.items()
     )
 
 
