@@ -33,7 +33,7 @@ _LEAST_EVENTS = 1200
 _RATE = 1500  # events a second
 # A fault that outlasts so many events, as by a driver's start, goes on with fewer: else a slow machine takes longer for
 # the events than for the fault.
-_MANY_EVENTS, _LOW_RATE = 10_000, 200
+_MANY_EVENTS, _LOW_RATE = 4_000, 200
 _CHUNK_SECONDS = 0.04
 # Asking more often takes ClickHouse and this process a noticeable part of a machine with two cores.
 _POLL_SECONDS = 0.4
