@@ -130,15 +130,21 @@ def partitions_grow(world: World, draw: random.Random) -> int:
     """Add a partition to the topic, with events."""
     topic = world.workload.topics()[0]
     time.sleep(draw.uniform(0, 2))
-    count = len(world.admin.list_topics(topic, timeout=30).topics[topic].partitions)
+    count = _partitions(world, topic)
     for grown in world.admin.create_partitions([NewPartitions(topic, count + 1)]).values():
         grown.result(30)
+    # The broker answers before it tells clients of the partition, and a producer drops what is for an unknown one.
+    world.until(lambda: _partitions(world, topic) > count, "the broker tells of the new partition")
     events = [
         Event(topic, "", json.dumps({"id": f"grown {count}-{index % 150}", "n": index, "text": ""}).encode(), count)
         for index in range(200)
     ]
     world.send(events)
     return 1
+
+
+def _partitions(world: World, topic: str) -> int:
+    return len(world.admin.list_topics(topic, timeout=30).topics[topic].partitions)
 
 
 def retention(world: World, draw: random.Random) -> int:

@@ -13,7 +13,6 @@ from typing import Any, cast
 import yaml
 from click.testing import CliRunner
 from clickhouse_connect.driver.exceptions import DatabaseError
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from glassflow_dagster.cli import main
@@ -23,6 +22,7 @@ from tests.faults.driver import Driver
 from tests.faults.http_proxy import HttpProxy, Rule
 from tests.faults.judge import differences, differences_where_it_ended
 from tests.faults.records import PARTITIONS, Event, Topics, Workload
+from tests.faults.sender import Sender
 from tests.faults.servers import Servers
 from tests.waiting import wait_until
 
@@ -66,10 +66,9 @@ class Feed:
     def __init__(self, brokers: str, workload: Workload, seed: str, number: int, rate: int, low_rate: int) -> None:
         self._workload, self._seed, self._number = workload, seed, number
         self._rate, self._low_rate = rate, low_rate
-        self._producer = Producer({
-            "bootstrap.servers": brokers, "linger.ms": 5, "enable.idempotence": True, "message.timeout.ms": 120_000,
+        self._sender = Sender(brokers, {
+            "linger.ms": 5, "enable.idempotence": True, "message.timeout.ms": 120_000,
             "queue.buffering.max.messages": 1_000_000, "message.max.bytes": _LARGEST_MESSAGE,
-            "log_level": 0,
         })  # fmt: skip
         self._ended = threading.Event()
         self.sent = 0
@@ -78,17 +77,17 @@ class Feed:
 
     def add(self, event: Event) -> None:
         """Send one more event."""
-        self._producer.produce(event.topic, event.value, key=event.key, partition=event.partition)
+        self._sender.send(event)
         self.sent += 1
 
     def end(self) -> int:
         """Send the events that complete the seed; return the number of events sent in all."""
         self._ended.set()
         self._thread.join()
-        assert self._producer.flush(120) == 0, "Kafka does not take the events"
+        self._sender.flush(120)
         for event in self._workload.last_events(self._number):
             self.add(event)
-        assert self._producer.flush(120) == 0, "Kafka does not take the events"
+        self._sender.flush(120)
         return self.sent
 
     def _run(self) -> None:
@@ -98,7 +97,7 @@ class Feed:
             rate = self._rate if self.sent < _MANY_EVENTS else self._low_rate
             for _ in range(int(rate * _CHUNK_SECONDS)):
                 self.add(next(events))
-            self._producer.poll(0)
+            self._sender.poll()
             due += _CHUNK_SECONDS
             time.sleep(max(0, due - time.monotonic()))
 
@@ -166,11 +165,11 @@ class World:
 
     def send(self, events: Sequence[Event]) -> None:
         """Send events in addition to those of the seed."""
-        producer = Producer({"bootstrap.servers": self.servers.kafka})
+        sender = Sender(self.servers.kafka, {})
         for event in events:
-            producer.produce(event.topic, event.value, key=event.key, partition=event.partition)
+            sender.send(event)
             self.sent += 1
-        assert producer.flush(30) == 0
+        sender.flush(30)
 
     def keep_records(self) -> int:
         """Read the topics before they lose records; return the number of records so far."""
@@ -183,10 +182,10 @@ class World:
         self.repetitions += 1
 
     def end_feed(self) -> None:
-        """Stop sending, and wait until all events have arrived."""
-        if self.feed:
-            self.sent += self.feed.end()
-            self.feed = None
+        """Stop sending, and wait until all events have arrived; raises AssertionError if one does not."""
+        feed, self.feed = self.feed, None
+        if feed:
+            self.sent += feed.end()
 
     def change_topic(self, settings: Mapping[str, str]) -> None:
         """Change settings of the workload's topics."""
@@ -223,7 +222,10 @@ class World:
 
     def wait_and_compare(self, *, dies: bool, seconds: float = COMPLETE_SECONDS) -> list[str]:
         """Wait until all events are processed, and compare all results with the oracle; return what is wrong."""
-        self.end_feed()
+        try:
+            self.end_feed()
+        except AssertionError as error:
+            return [str(error)]
         undecided = self.workload.undecided(self._topics.read())
         deadline = time.monotonic() + seconds
         wrong = []
