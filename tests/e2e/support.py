@@ -20,7 +20,7 @@ import yaml
 from click.testing import CliRunner
 from clickhouse_connect.driver.client import Client
 from confluent_kafka import KafkaError, Producer
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.cli import main
 from glassflow_dagster.config.load import load_pipeline
@@ -34,6 +34,7 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
 from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from tests import definition as v3
+from tests.partitions import grow_topic
 from tests.waiting import DEADLINE, wait_until
 
 # Rows of a block: a batch of hundreds of blocks takes long enough to be interrupted.
@@ -103,12 +104,7 @@ class Pipeline:
 
     def add_partition(self, partitions: int) -> None:
         """Increase the topic's partitions to this number; return when producers can see them."""
-        admin = AdminClient({"bootstrap.servers": self.brokers})
-        admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(30)
-        wait_until(
-            lambda: len(admin.list_topics(self.name, timeout=30).topics[self.name].partitions) == partitions,
-            "the broker knows the new partitions",
-        )
+        grow_topic(AdminClient({"bootstrap.servers": self.brokers}), self.name, partitions)
 
     def send(
         self,

@@ -11,7 +11,6 @@ import uuid
 from pathlib import Path
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import NewPartitions
 
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 from tests.faults.dedup_workload import WINDOW
@@ -19,6 +18,7 @@ from tests.faults.http_proxy import Exchange, Rule
 from tests.faults.records import PARTITIONS, Event, offset_ranges
 from tests.faults.table_workload import TableWorkload
 from tests.faults.world import START_SECONDS, NotHit, World
+from tests.partitions import grow_topic, partition_count
 
 # The tables of all workloads.
 ROWS = frozenset({"events", "odd", "tens"})
@@ -130,21 +130,14 @@ def partitions_grow(world: World, draw: random.Random) -> int:
     """Add a partition to the topic, with events."""
     topic = world.workload.topics()[0]
     time.sleep(draw.uniform(0, 2))
-    count = _partitions(world, topic)
-    for grown in world.admin.create_partitions([NewPartitions(topic, count + 1)]).values():
-        grown.result(30)
-    # The broker answers before it tells clients of the partition, and a producer drops what is for an unknown one.
-    world.until(lambda: _partitions(world, topic) > count, "the broker tells of the new partition")
+    count = partition_count(world.admin, topic)
+    grow_topic(world.admin, topic, count + 1)
     events = [
         Event(topic, "", json.dumps({"id": f"grown {count}-{index % 150}", "n": index, "text": ""}).encode(), count)
         for index in range(200)
     ]
     world.send(events)
     return 1
-
-
-def _partitions(world: World, topic: str) -> int:
-    return len(world.admin.list_topics(topic, timeout=30).topics[topic].partitions)
 
 
 def retention(world: World, draw: random.Random) -> int:

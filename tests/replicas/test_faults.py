@@ -18,15 +18,15 @@ SEED = int(os.environ[FAULT_SEED])
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture
-def this_machine() -> None:
-    """Skip where the wheel has other machine code; another version of the wheel there is an error."""
-    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        pytest.skip("the place of the engine's code is known for Linux on x86-64 only")
+# The wheel for another system has other machine code; another version of it on this one is an error.
+with_replicas = pytest.mark.skipif(
+    (platform.system(), platform.machine()) != ("Linux", "x86_64"),
+    reason="the place of the engine's code is known for Linux on x86-64 only",
+)
 
 
 @pytest.mark.servers
-@pytest.mark.usefixtures("this_machine")
+@with_replicas
 def test_a_draw_of_faults_changes_no_row_on_any_replica() -> None:
     draw = random.Random(SEED)
     workload = draw.choice([*WORKLOADS])
@@ -37,7 +37,7 @@ def test_a_draw_of_faults_changes_no_row_on_any_replica() -> None:
 
 
 @pytest.mark.servers
-@pytest.mark.usefixtures("this_machine")
+@with_replicas
 def test_a_row_that_the_replicas_lack_is_seen_on_each(tmp_path: Path) -> None:
     with running_replicas(tmp_path / "servers") as servers:
         world = ReplicatedWorld(servers, tmp_path, ReplicatedWorkload)
