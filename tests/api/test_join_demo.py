@@ -9,12 +9,12 @@ from typing import Any
 
 import clickhouse_connect
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests import definition as v3
 from tests.api.conftest import Api
 from tests.conftest import Stack
+from tests.sending import send
 from tests.waiting import wait_until
 
 RIGHT_RECORDS, LEFT_RECORDS = 50, 200
@@ -69,12 +69,12 @@ def demo_join(client: Any, file: Path, stack: Stack) -> list[tuple[Any, ...]]:
     client.create_pipeline(pipeline_config_json_path=str(file))
     user_ids = [str(uuid.uuid4()) for _ in range(RIGHT_RECORDS)]
     at = "2026-01-31T00:00:00Z"
-    send(stack, topics[1], (
+    send_events(stack, topics[1], (
         {"event_id": str(uuid.uuid4()), "user_id": user_id, "name": f"user {index}", "email": f"{index}@users.test",
          "created_at": at}
         for index, user_id in enumerate(user_ids)
     ))  # fmt: skip
-    send(stack, topics[0], (
+    send_events(stack, topics[0], (
         {"order_id": str(uuid.uuid4()), "user_id": user_ids[index % RIGHT_RECORDS], "amount": index, "price": 0.5,
          "created_at": at}
         for index in range(LEFT_RECORDS)
@@ -88,11 +88,8 @@ def demo_join(client: Any, file: Path, stack: Stack) -> list[tuple[Any, ...]]:
     return rows()
 
 
-def send(stack: Stack, topic: str, events: Iterable[dict[str, Any]]) -> None:
-    producer = Producer({"bootstrap.servers": stack.kafka})
-    for event in events:
-        producer.produce(topic, json.dumps(event))
-    assert producer.flush(60) == 0
+def send_events(stack: Stack, topic: str, events: Iterable[dict[str, Any]]) -> None:
+    send(stack.kafka, topic, map(json.dumps, events))
 
 
 @pytest.mark.timeout(600)

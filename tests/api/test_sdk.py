@@ -12,13 +12,13 @@ from typing import Any
 import clickhouse_connect
 import pytest
 import yaml
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests import definition as v3
 from tests.api.conftest import Api, deduplicating
 from tests.api.sdk import public_methods, recorded
 from tests.conftest import Stack
+from tests.sending import send
 from tests.waiting import wait_until
 
 # What needs a running pipeline; all other methods are called without one.
@@ -185,10 +185,7 @@ class Flow:
         )  # fmt: skip
 
     def send(self, *values: bytes) -> None:
-        producer = Producer({"bootstrap.servers": self.stack.kafka})
-        for value in values:
-            producer.produce(self.name, value)
-        assert producer.flush(60) == 0
+        send(self.stack.kafka, self.name, values)
 
     def rows(self) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in self.client.query(f"SELECT id, n FROM {self.name}.orders ORDER BY n").result_rows]

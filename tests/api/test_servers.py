@@ -6,11 +6,11 @@ from typing import Any
 
 import clickhouse_connect
 import pytest
-from confluent_kafka import Producer
 
 from tests import definition as v3
 from tests.api.conftest import Api, deduplicating
 from tests.conftest import Stack
+from tests.sending import Sender
 from tests.waiting import wait_until
 
 NOWHERE = {"brokers": [v3.NOWHERE], **v3.PLAINTEXT}
@@ -26,11 +26,11 @@ def kafka(stack: Stack) -> dict[str, Any]:
 def topic(stack: Stack) -> str:
     """Create a topic with three records."""
     name = f"api-{uuid.uuid4().hex}"
-    producer = Producer({"bootstrap.servers": stack.kafka})
+    sender = Sender(stack.kafka)
     for number in range(3):
         value = json.dumps({"order_id": f"o{number}", "amount": number})
-        producer.produce(name, value, key=b"\xff", headers=[("h", b"1")], partition=0)
-    assert producer.flush(60) == 0
+        sender.send(name, value, b"\xff", 0, headers=[("h", b"1")])
+    sender.flush()
     return name
 
 

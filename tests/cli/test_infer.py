@@ -8,10 +8,10 @@ from uuid import uuid4
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from confluent_kafka import Producer
 
 from glassflow_dagster.cli import main
 from tests.conftest import Stack
+from tests.sending import send
 
 SHIPPED = Path(__file__).parents[2] / "pipelines" / "sms_status.yaml"
 
@@ -19,10 +19,7 @@ SHIPPED = Path(__file__).parents[2] / "pipelines" / "sms_status.yaml"
 @pytest.fixture
 def topic(stack: Stack) -> str:
     name = f"t{uuid4().hex}"
-    producer = Producer({"bootstrap.servers": stack.kafka})
-    for number in range(20):
-        producer.produce(name, json.dumps({"id": number, "text": "x"}))
-    assert producer.flush(30) == 0
+    send(stack.kafka, name, [json.dumps({"id": number, "text": "x"}) for number in range(20)])
     return name
 
 

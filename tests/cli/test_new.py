@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import questionary
 from click.testing import CliRunner
-from confluent_kafka import Producer
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
@@ -24,6 +23,7 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runners.local import LocalRunner
 from glassflow_dagster.wizard.questions import YES, Option, Question
 from tests.conftest import Stack
+from tests.sending import Sender
 
 ENTER, DOWN, SPACE = "\r", "\x1b[B", " "
 
@@ -52,12 +52,12 @@ def topics(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     monkeypatch.setenv("GLASSFLOW_KAFKA_BROKERS", stack.kafka)
     monkeypatch.setenv("GLASSFLOW_CLICKHOUSE_URL", stack.clickhouse)
     names = f"orders{uuid.uuid4().hex[:8]}", f"users{uuid.uuid4().hex[:8]}"
-    producer = Producer({"bootstrap.servers": stack.kafka})
+    sender = Sender(stack.kafka)
     for number in range(50):
         order = {"order_id": f"o{number % 40}", "user_id": f"u{number % 5}", "amount": number % 40}
-        producer.produce(names[0], json.dumps(order))
-        producer.produce(names[1], json.dumps({"event_id": f"e{number % 5}", "user_id": f"u{number % 5}", "name": "n"}))
-    assert producer.flush(30) == 0
+        sender.send(names[0], json.dumps(order))
+        sender.send(names[1], json.dumps({"event_id": f"e{number % 5}", "user_id": f"u{number % 5}", "name": "n"}))
+    sender.flush()
     return names
 
 

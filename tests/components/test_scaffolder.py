@@ -7,12 +7,12 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 import yaml
-from confluent_kafka import Producer
 
 from glassflow_dagster.components.pipeline_folder import PipelineFolder
 from glassflow_dagster.components.scaffolder import PipelineFolderScaffolder, ScaffoldParameters
 from glassflow_dagster.config.load import load_pipeline
 from tests.conftest import Stack
+from tests.sending import send
 
 
 def scaffold(folder: Path, **parameters: str) -> dict[str, object]:
@@ -36,10 +36,7 @@ def test_without_a_topic_only_the_component_is_written(tmp_path: Path) -> None:
 
 def test_with_a_topic_a_definition_that_loads_is_written_beside_it(stack: Stack, tmp_path: Path) -> None:
     topic = f"t{uuid4().hex}"
-    producer = Producer({"bootstrap.servers": stack.kafka})
-    for number in range(20):
-        producer.produce(topic, json.dumps({"id": number, "text": "x"}))
-    assert producer.flush(30) == 0
+    send(stack.kafka, topic, [json.dumps({"id": number, "text": "x"}) for number in range(20)])
     scaffold(tmp_path, topic=topic, brokers=stack.kafka, clickhouse_url="http://me@db:8123/shop", pipeline_id="orders")
     config = load_pipeline(tmp_path / "orders.yaml", {})
     assert (config.source.topic, config.connection.brokers) == (topic, (stack.kafka,))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clickhouse_connect.driver.client import Client
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.cli.streams import RUN_TOTALS
@@ -19,6 +19,7 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.run import run_pipeline
 from tests.definitions.cases import Case, Message
+from tests.sending import Sender
 
 BATCH_TIME = "<batch time>"
 
@@ -63,19 +64,18 @@ def send(config: PipelineConfig, messages: list[Message]) -> None:
     """Send messages in order, those marked `aborted` in a transaction that is aborted."""
     brokers = config.connection.brokers[0]
     for aborted, some in groupby(messages, key=lambda message: message.aborted):
-        settings = {"bootstrap.servers": brokers, **({"transactional.id": config.pipeline_id} if aborted else {})}
-        producer = Producer(settings)
+        sender = Sender(brokers, {"transactional.id": config.pipeline_id} if aborted else {})
         if aborted:
-            producer.init_transactions(30)
-            producer.begin_transaction()
+            sender.producer.init_transactions(30)
+            sender.producer.begin_transaction()
         for message in some:
-            producer.produce(
+            sender.send(
                 topic_of(config, message.source), message.value, message.key, message.partition,
                 timestamp=message.timestamp, headers=message.headers,
             )  # fmt: skip
-        assert producer.flush(30) == 0
+        sender.flush()
         if aborted:
-            producer.abort_transaction(30)
+            sender.producer.abort_transaction(30)
 
 
 def run(config: PipelineConfig, columns: list[str], state: Path) -> Outcome:

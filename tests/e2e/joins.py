@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import yaml
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.e2e.support import Pipeline
 from tests.faults.records import PARTITIONS, Topics, offset_ranges
+from tests.sending import Sender
 from tests.streaming.stages.joins import JoinEvent, Windows, decide
 
 SECOND = 1_000_000
@@ -91,12 +91,11 @@ class TwoTopics(Pipeline, ABC):
 
     def send_both(self, events: Sequence[tuple[str, Any]]) -> None:
         """Send events of both sources in this order, alternating between partitions."""
-        producer = Producer({"bootstrap.servers": self.brokers, "linger.ms": 5, "enable.idempotence": True})
+        sender = Sender(self.brokers, {"linger.ms": 5, "enable.idempotence": True})
         for index, (side, event) in enumerate(events):
             value = event if isinstance(event, bytes) else json.dumps(event).encode()
-            producer.produce(self.topic(side), value, partition=index % PARTITIONS)
-            producer.poll(0)
-        assert producer.flush(30) == 0
+            sender.send(self.topic(side), value, partition=index % PARTITIONS)
+        sender.flush()
 
     def seeded(self, seed: int, lefts: int, rights: int) -> list[tuple[str, Event]]:
         """Return events of both sources in a seeded order; a tenth comes again with the same id and other details.

@@ -19,7 +19,6 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from clickhouse_connect.driver.client import Client
-from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.cli import main
@@ -35,6 +34,7 @@ from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
 from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from tests import definition as v3
 from tests.partitions import grow_topic
+from tests.sending import Sender
 from tests.waiting import DEADLINE, wait_until
 
 # Rows of a block: a batch of hundreds of blocks takes long enough to be interrupted.
@@ -117,23 +117,16 @@ class Pipeline:
 
         headers: of each record, beside one of its own.
         """
-        producer = Producer({
-            "bootstrap.servers": self.brokers, "message.max.bytes": LARGEST_MESSAGE,
-            "compression.type": compression,
+        sender = Sender(self.brokers, {
+            "message.max.bytes": LARGEST_MESSAGE, "compression.type": compression,
             "queue.buffering.max.messages": 1_000_000, "linger.ms": 20, "enable.idempotence": True,
         })  # fmt: skip
-        errors: list[KafkaError] = []
         count = 0
         for index, event in enumerate(events):
             value = event if isinstance(event, bytes | None) else json.dumps(event).encode()
-            producer.produce(
-                self.name, value, key=b"k", headers=[("h", b"1"), *headers], partition=partition(index),
-                on_delivery=lambda error, _: errors.append(error) if error else None,
-            )  # fmt: skip
-            producer.poll(0)
+            sender.send(self.name, value, b"k", partition(index), headers=[("h", b"1"), *headers])
             count += 1
-        assert producer.flush(30) == 0
-        assert not errors, errors[0]
+        sender.flush()
         return count
 
     def run(self, *options: str, **environment: str) -> "Finished":

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.config.load import load_pipeline
@@ -16,6 +16,7 @@ from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
 from glassflow_dagster.verification.verify import VerifyReport, verify_pipeline
 from tests.e2e.joins import LEFT, RIGHT, JoinPipeline
 from tests.e2e.support import Pipeline
+from tests.sending import Sender
 from tests.waiting import wait_until
 
 
@@ -108,13 +109,13 @@ def test_a_recreated_topic_is_read_from_its_beginning(pipeline: Pipeline) -> Non
 
 def compact(pipeline: Pipeline, left: int) -> None:
     """Let the broker compact partition 0 until only `left` of its records remain."""
-    producer = Producer({"bootstrap.servers": pipeline.brokers})
+    sender = Sender(pipeline.brokers)
     consumer = Consumer({"bootstrap.servers": pipeline.brokers, "group.id": "compact", "enable.partition.eof": True})
 
     def is_compacted() -> bool:
         # Each new record starts another segment, which makes the previous segment ready for compaction.
-        producer.produce(pipeline.name, b"no event", key=b"last", partition=0)
-        producer.flush(10)
+        sender.send(pipeline.name, b"no event", b"last", 0)
+        sender.flush()
         consumer.assign([TopicPartition(pipeline.name, 0, 0)])
         found = 0
         while (message := consumer.poll(10)) is not None and message.error() is None:
@@ -134,12 +135,12 @@ def test_a_batch_whose_records_were_compacted_away_is_not_repeated_unasked(
     admin = AdminClient({"bootstrap.servers": pipeline.brokers})
     settings = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
     admin.create_topics([NewTopic(pipeline.name, 1, 1, config=settings)])[pipeline.name].result(30)
-    producer = Producer({"bootstrap.servers": pipeline.brokers})
+    sender = Sender(pipeline.brokers)
     for number in range(8):
         # The records with even numbers have a Kafka key that occurs again.
         key = b"again" if number % 2 == 0 else str(number).encode()
-        producer.produce(pipeline.name, b'{"id": "k%d", "n": %d}' % (number, number), key=key, partition=0)
-    assert producer.flush(30) == 0
+        sender.send(pipeline.name, b'{"id": "k%d", "n": %d}' % (number, number), key, 0)
+    sender.flush()
     with pytest.raises(GlassflowError, match="died"):
         pipeline.catch_up()
     written = keys(pipeline)

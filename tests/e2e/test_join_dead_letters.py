@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.conftest import Stack
 from tests.e2e.joins import LEFT, RIGHT, JoinPipeline
 from tests.e2e.test_dead_letters import dead_letter_command, listed, verified
+from tests.sending import Sender
 
 HOUR = 3600
 
@@ -106,11 +106,11 @@ def test_each_side_of_a_join_may_have_several_topics(stack: Stack, tmp_path: Pat
         source["topics"] = [pipeline.topic(side), other[side]]
     pipeline.file.write_text(yaml.safe_dump(definition))
     pipeline.send_both([(RIGHT, {"id": "r1", "owner": "u", "at": 0}), left("first", 1), left("across", 1, "v")])
-    producer = Producer({"bootstrap.servers": stack.kafka})
+    sender = Sender(stack.kafka)
     for side, event in ((RIGHT, {"id": "r2", "owner": "v", "at": 0}), left("second", 1), left("refused", 200)):
-        producer.produce(other[side], json.dumps(event))
-    producer.produce(other[LEFT], b"{")
-    assert producer.flush(30) == 0
+        sender.send(other[side], json.dumps(event))
+    sender.send(other[LEFT], b"{")
+    sender.flush()
 
     totals = pipeline.catch_up()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -26,6 +26,7 @@ from glassflow_dagster.verification.verify import verify_pipeline
 from tests.conftest import one_of
 from tests.e2e.support import Pipeline, cli, invoke, start, stop, tutorial
 from tests.registry import Registry, serving
+from tests.sending import Sender
 from tests.waiting import wait_until
 
 KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
@@ -47,10 +48,10 @@ def json_key(number: Any, **more: Any) -> bytes:
 
 def send(pipeline: Pipeline, records: Iterable[Sent]) -> None:
     """Send records to partition 0, in their order."""
-    producer = Producer({"bootstrap.servers": pipeline.brokers, "enable.idempotence": True})
+    sender = Sender(pipeline.brokers, {"enable.idempotence": True})
     for record in records:
-        producer.produce(pipeline.name, record.value, record.key, 0, headers=list(record.headers))
-    assert producer.flush(30) == 0
+        sender.send(pipeline.name, record.value, record.key, 0, headers=list(record.headers))
+    sender.flush()
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from glassflow_dagster.kafka import consumer, samples
 from glassflow_dagster.kafka.errors import KafkaUnreachable, TopicMissing
 from glassflow_dagster.kafka.samples import sample_ranges, sample_records
 from glassflow_dagster.kafka.topics import Offsets, wait_for_topic
+from tests.sending import send
 
 
 @pytest.mark.parametrize(
@@ -57,11 +58,8 @@ def test_both_ends_are_read_and_nothing_is_left_behind(
     connection: KafkaConnection, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(2)
-    producer = Producer({"bootstrap.servers": connection.brokers[0]})
-    for number in range(1000):
-        producer.produce(topic, str(number), partition=0)
-    producer.produce(topic, None, partition=1)
-    producer.flush()
+    send(connection.brokers[0], topic, map(str, range(1000)), partition=0)
+    send(connection.brokers[0], topic, [None], partition=1)
     sample = sample_records(connection, topic, 9, 30)
     assert (sample.about, sample.complete) == (1001, True)
     assert [record.value for record in sample.records] == [b"0", b"1", b"2", b"3", b"996", b"997", b"998", b"999", None]
@@ -102,10 +100,7 @@ def test_a_large_sample_ends_early_and_says_so(
     monkeypatch.setattr(samples, "SAMPLE_BYTES", 1000)
     monkeypatch.setattr(samples, "_FETCH_AT_ONCE", 1)
     topic = new_topic()
-    producer = Producer({"bootstrap.servers": connection.brokers[0]})
-    for _ in range(10):
-        producer.produce(topic, b"x" * 400)
-    producer.flush()
+    send(connection.brokers[0], topic, [b"x" * 400] * 10)
     sample = sample_records(connection, topic, 10, 30)
     assert (len(sample.records), sample.complete) == (3, False)
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from glassflow_dagster.config.model.connections import KafkaConnection
@@ -13,6 +13,7 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.kafka.start_offsets import FIRST, NEXT, StartUnknown, starting_offsets
 from glassflow_dagster.kafka.topics import commit_offsets
 from tests.definition import definition, fields, sink, source
+from tests.sending import Sender
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.servers
@@ -30,10 +31,10 @@ def config(connection: KafkaConnection, topic: str | None, **changes: Any) -> Pi
 def topic(connection: KafkaConnection, new_topic: Callable[..., str]) -> str:
     """Create two partitions: ten records with the times 1000 to 1009 s in the first, none in the second."""
     name = new_topic(partitions=2)
-    producer = Producer({"bootstrap.servers": connection.brokers[0]})
+    sender = Sender(connection.brokers[0])
     for second in range(10):
-        producer.produce(name, b"{}", partition=0, timestamp=(1000 + second) * 1000)
-    producer.flush(30)
+        sender.send(name, b"{}", partition=0, timestamp=(1000 + second) * 1000)
+    sender.flush()
     return name
 
 

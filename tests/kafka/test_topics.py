@@ -13,6 +13,7 @@ from glassflow_dagster.kafka import records
 from glassflow_dagster.kafka.errors import KafkaUnreachable, TopicMissing
 from glassflow_dagster.kafka.records import RangeCount, RecordPosition, count_records, fetch_records, read_to_end
 from glassflow_dagster.kafka.topics import Offsets, commit_offsets, offsets, wait_for_brokers, wait_for_topic
+from tests.sending import Sender
 
 
 def test_records_outside_a_range_are_not_counted() -> None:
@@ -97,10 +98,10 @@ def test_records_are_read_as_they_are_however_long_the_reader_takes(
     connection: KafkaConnection, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic()
-    producer = Producer({"bootstrap.servers": connection.brokers[0]})
-    producer.produce(topic, b"\xff", key=b"k", headers=[("h", b"1"), ("h", None)], timestamp=1_700_000_000_123)
-    producer.produce(topic, None)
-    producer.flush()
+    sender = Sender(connection.brokers[0])
+    sender.send(topic, b"\xff", b"k", headers=[("h", b"1"), ("h", None)], timestamp=1_700_000_000_123)
+    sender.send(topic, None)
+    sender.flush()
     found = read_to_end(connection, topic, 0, 0)
     first = next(found)
     now = time.monotonic()
@@ -127,10 +128,10 @@ def test_records_are_found_by_their_places_and_those_that_are_gone_are_left_out(
 ) -> None:
     monkeypatch.setattr(records, "_MAX_GAP_READ", 3)
     topic = new_topic(2)
-    producer = Producer({"bootstrap.servers": connection.brokers[0]})
+    sender = Sender(connection.brokers[0])
     for offset in range(40):
-        producer.produce(topic, str(offset), key=b"k", partition=1, timestamp=5, headers=[("h", b"1"), ("h", None)])
-    assert producer.flush(30) == 0
+        sender.send(topic, str(offset), b"k", 1, timestamp=5, headers=[("h", b"1"), ("h", None)])
+    sender.flush()
     admin = AdminClient({"bootstrap.servers": connection.brokers[0]})
     for future in admin.delete_records([TopicPartition(topic, 1, 10)]).values():
         future.result()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import clickhouse_connect
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
 
@@ -19,6 +19,7 @@ from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime.java import find_java
 from glassflow_dagster.runtime.process import start_of
 from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage
+from tests.sending import send
 from tests.waiting import wait_until
 
 
@@ -50,10 +51,7 @@ def _write(status: stack.StackStatus) -> None:
     """Write three events to Kafka and three rows to ClickHouse."""
     admin = AdminClient({"bootstrap.servers": status.kafka.address})
     admin.create_topics([NewTopic("events", num_partitions=1)])["events"].result(30)
-    producer = Producer({"bootstrap.servers": status.kafka.address, "acks": "all"})
-    for number in range(3):
-        producer.produce("events", str(number).encode())
-    assert producer.flush(30) == 0
+    send(status.kafka.address, "events", map(str, range(3)))
     client = clickhouse_connect.get_client(host="127.0.0.1", port=status.clickhouse.port)
     client.command("CREATE TABLE numbers (n Int64) ENGINE = MergeTree ORDER BY n")
     client.insert("numbers", [[0], [1], [2]], column_names=["n"])

@@ -15,11 +15,11 @@ from uuid import uuid4
 
 import pytest
 import yaml
-from confluent_kafka import Producer
 
 from glassflow_dagster.driver import process
 from glassflow_dagster.local.ports import free_port
 from tests.conftest import Stack
+from tests.sending import send
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.servers
@@ -133,10 +133,8 @@ def project(tmp_path: Path, wheel: Path) -> Project:
 @pytest.fixture
 def topic(stack: Stack) -> str:
     name = f"t{uuid4().hex[:10]}"
-    producer = Producer({"bootstrap.servers": stack.kafka})
-    for number in range(100):
-        producer.produce(name, json.dumps({"order_id": f"o{number % 90}", "amount": number}))
-    assert producer.flush(30) == 0
+    orders = [json.dumps({"order_id": f"o{number % 90}", "amount": number}) for number in range(100)]
+    send(stack.kafka, name, orders)
     return name
 
 

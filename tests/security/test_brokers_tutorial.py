@@ -12,13 +12,13 @@ from uuid import uuid4
 import clickhouse_connect
 import pytest
 import yaml
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.config.model.connections import KafkaConnection
 from tests.conftest import Stack
 from tests.security.conftest import SecureBroker
 from tests.security.token_issuer import CLIENT, SCOPE, SECRET
+from tests.sending import send
 
 _PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "brokers.md").read_text()
 _BLOCKS = re.findall(r"```(\w+)\n(.*?)```", _PAGE, re.DOTALL)
@@ -33,10 +33,8 @@ def folder(secure_broker: SecureBroker, stack: Stack, tmp_path: Path) -> Path:
     topic = f"payments{uuid4().hex[:10]}"
     admin = AdminClient({"bootstrap.servers": secure_broker.address})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
-    producer = Producer({"bootstrap.servers": secure_broker.address})
-    for number in [*range(_EVENTS)] * 2:
-        producer.produce(topic, json.dumps({"payment_id": f"p{number}", "cents": number}))
-    assert producer.flush(30) == 0
+    payments = [json.dumps({"payment_id": f"p{number}", "cents": number}) for number in range(_EVENTS)]
+    send(secure_broker.address, topic, payments * 2)
 
     definition = yaml.safe_load(_DEFINITION)
     [source], sink = definition["sources"], definition["sink"]

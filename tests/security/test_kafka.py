@@ -42,6 +42,7 @@ from glassflow_dagster.streaming.spark.spark_errors import explain_failure
 from tests.security.aws_signature import ACCESS_KEY, SECRET_KEY, require_valid_signature
 from tests.security.certificates import Authority
 from tests.security.conftest import PASSWORD, USER, SecureBroker
+from tests.sending import send
 from tests.waiting import wait_until
 
 Connect = Callable[[SecureBroker], KafkaConnection]
@@ -203,7 +204,6 @@ def test_a_stream_renews_its_tokens(
 ) -> None:
     """The broker ends a session when its token expires, unless the client has shown the next one."""
     monkeypatch.setattr(secure_broker.issuer, "lifetime", 10)
-    producer = Producer({"bootstrap.servers": secure_broker.address})
     # Clients of one JVM share a login with the same settings, and its token; this one has extensions of its own.
     connection = secure_broker.over_token(extensions={"stream": topic})
     options = {**spark_options(connection), "subscribe": topic, "startingOffsets": "earliest"}
@@ -212,8 +212,7 @@ def test_a_stream_renews_its_tokens(
     try:
         begun = secure_broker.issuer.given
         wait_until(lambda: secure_broker.issuer.given >= begun + 3, "the third token")
-        producer.produce(topic, b"after two tokens have expired")
-        assert producer.flush(30) == 0
+        send(secure_broker.address, topic, [b"after two tokens have expired"])
         wait_until(lambda: spark.table(topic).count() == 1 or query.exception(), "the record is read")
         assert query.exception() is None
     finally:
@@ -225,9 +224,7 @@ def test_amazon_gets_tokens_that_are_signed_for_it_from_all_clients(
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
-    producer = Producer({"bootstrap.servers": secure_broker.address})
-    producer.produce(topic, b"sent")
-    assert producer.flush(30) == 0
+    send(secure_broker.address, topic, [b"sent"])
     connection = secure_broker.as_msk()
 
     assert offsets(connection, topic) == {0: Offsets(0, 1)}
@@ -270,9 +267,7 @@ def test_a_right_that_is_missing_or_revoked_is_not_waited_for(
 ) -> None:
     connection = secure_broker.over_sasl("SCRAM-SHA-512")
     require_readable(connection, [topic])
-    producer = Producer({"bootstrap.servers": secure_broker.address})
-    producer.produce(topic, b"sent")
-    assert producer.flush(30) == 0
+    send(secure_broker.address, topic, [b"sent"])
 
     grant_only(secure_broker, topic, USER, AclOperation.DESCRIBE)
     assert wait_for_topic(connection, topic, 30, print)

@@ -22,10 +22,10 @@ from typing import Any
 import clickhouse_connect
 import yaml
 from clickhouse_connect.driver.client import Client
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.local.ports import free_port
+from tests.sending import Sender
 from tests.upgrades import kept
 from tests.waiting import wait_until
 
@@ -97,12 +97,12 @@ class _Release:
         self._die_in_a_batch(client)
 
     def _send(self, topic: str, events: Any, *raw: bytes) -> None:
-        producer = Producer({"bootstrap.servers": f"127.0.0.1:{self._kafka}", "queue.buffering.max.messages": 200_000})
+        sender = Sender(f"127.0.0.1:{self._kafka}", {"queue.buffering.max.messages": 200_000})
         for event in events:
-            producer.produce(topic, json.dumps(event), next(iter(event.values())))
+            sender.send(topic, json.dumps(event), next(iter(event.values())))
         for value in raw:
-            producer.produce(topic, value)
-        assert producer.flush(60) == 0
+            sender.send(topic, value)
+        sender.flush()
 
     def _die_in_a_batch(self, client: Client) -> None:
         """Kill all processes of the driver when a part of its batch is in the table."""

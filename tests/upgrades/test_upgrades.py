@@ -10,11 +10,11 @@ from typing import Any
 import clickhouse_connect
 import pytest
 from clickhouse_connect.driver.client import Client
-from confluent_kafka import Producer
 
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.stack import down, up
 from tests.e2e.support import cli
+from tests.sending import Sender
 from tests.upgrades import kept
 
 pytestmark = [pytest.mark.servers, pytest.mark.long]
@@ -51,10 +51,10 @@ class Left:
         return totals
 
     def send(self, topic: str, events: Iterable[kept.Event]) -> None:
-        producer = Producer({"bootstrap.servers": self.kafka})
+        sender = Sender(self.kafka)
         for event in events:
-            producer.produce(topic, json.dumps(event), next(iter(event.values())))
-        assert producer.flush(60) == 0
+            sender.send(topic, json.dumps(event), next(iter(event.values())))
+        sender.flush()
 
     def of_pipelines(self, *words: str, pipeline: str) -> str:
         """Run a command on a pipeline by its name."""

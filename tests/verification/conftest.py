@@ -11,7 +11,6 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 import yaml
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.bookkeeping.ledger import Outcomes
@@ -22,6 +21,7 @@ from glassflow_dagster.clickhouse.target.prepare import prepare_target
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.verification import wait_until_stable
 from tests import definition as v3
+from tests.sending import send
 from tests.verification.batches import Batches
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
@@ -43,10 +43,8 @@ class Pipeline(Batches):
 
     def send(self, *ids: str) -> None:
         """Send records to Kafka that no batch reads."""
-        producer = Producer({"bootstrap.servers": self.config.source.connection_params.brokers[0]})
-        for key in ids:
-            producer.produce(self.config.source.topic, f'{{"id": "{key}"}}', partition=0)
-        assert producer.flush(30) == 0
+        source = self.config.source
+        send(source.connection_params.brokers[0], source.topic, [f'{{"id": "{key}"}}' for key in ids], partition=0)
 
     def batch(self, *written: str, duplicates: int = 0, ago: float = 0.0, read: int | None = None) -> None:
         """Run a batch that began `ago` seconds ago: send records, write rows and the ledger row."""

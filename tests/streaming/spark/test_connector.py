@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -35,6 +35,7 @@ from glassflow_dagster.streaming.stages.source import (
     read_records,
 )
 from tests.conftest import Stack
+from tests.sending import Sender
 
 CONFIG = load_pipeline(Path("pipelines/sms_status.yaml"), {})
 DEADLINE = 60.0  # seconds
@@ -56,11 +57,10 @@ class Topic:
         admin.create_topics([NewTopic(self.name, 2, 1)])[self.name].result(30)
 
     def send(self, values: list[str], partition: int = 0, timestamp: int = FIRST) -> None:
-        producer = Producer(self._settings)
+        sender = Sender(self._settings["bootstrap.servers"])
         for value in values:
-            headers: list[tuple[str, str | bytes | None]] = [("h", b"1"), ("h", None)]
-            producer.produce(self.name, value.encode(), b"k", partition=partition, timestamp=timestamp, headers=headers)
-        assert producer.flush(30) == 0
+            sender.send(self.name, value, "k", partition, timestamp=timestamp, headers=[("h", b"1"), ("h", None)])
+        sender.flush()
 
     def lose(self, until: int) -> None:
         """Delete the first partition's records before an offset, as retention does."""
