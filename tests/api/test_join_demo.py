@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -69,16 +69,16 @@ def demo_join(client: Any, file: Path, stack: Stack) -> list[tuple[Any, ...]]:
     client.create_pipeline(pipeline_config_json_path=str(file))
     user_ids = [str(uuid.uuid4()) for _ in range(RIGHT_RECORDS)]
     at = "2026-01-31T00:00:00Z"
-    send_events(stack, topics[1], (
+    send(stack.kafka, topics[1], map(json.dumps, (
         {"event_id": str(uuid.uuid4()), "user_id": user_id, "name": f"user {index}", "email": f"{index}@users.test",
          "created_at": at}
         for index, user_id in enumerate(user_ids)
-    ))  # fmt: skip
-    send_events(stack, topics[0], (
+    )))  # fmt: skip
+    send(stack.kafka, topics[0], map(json.dumps, (
         {"order_id": str(uuid.uuid4()), "user_id": user_ids[index % RIGHT_RECORDS], "amount": index, "price": 0.5,
          "created_at": at}
         for index in range(LEFT_RECORDS)
-    ))  # fmt: skip
+    )))  # fmt: skip
     query = f"SELECT amount, user_name, user_email FROM {database}.enriched_orders ORDER BY amount"
 
     def rows() -> list[tuple[Any, ...]]:
@@ -86,10 +86,6 @@ def demo_join(client: Any, file: Path, stack: Stack) -> list[tuple[Any, ...]]:
 
     wait_until(lambda: len(rows()) >= LEFT_RECORDS, "all orders are joined", evidence=lambda: len(rows()))
     return rows()
-
-
-def send_events(stack: Stack, topic: str, events: Iterable[dict[str, Any]]) -> None:
-    send(stack.kafka, topic, map(json.dumps, events))
 
 
 @pytest.mark.timeout(600)

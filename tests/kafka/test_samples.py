@@ -4,7 +4,6 @@ import socket
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from glassflow_dagster.config.model.connections import KafkaConnection
@@ -13,7 +12,7 @@ from glassflow_dagster.kafka import consumer, samples
 from glassflow_dagster.kafka.errors import KafkaUnreachable, TopicMissing
 from glassflow_dagster.kafka.samples import sample_ranges, sample_records
 from glassflow_dagster.kafka.topics import Offsets, wait_for_topic
-from tests.sending import send
+from tests.sending import Sender, send
 
 
 @pytest.mark.parametrize(
@@ -77,16 +76,17 @@ def test_a_topic_whose_records_were_all_taken_back_is_empty_too(
     wait_for_topic(connection, topic, 30, print)  # the broker applies the deletion a moment later
     with pytest.raises(GlassflowError, match=rf"topic '{topic}' on .* has no messages; send some first"):
         sample_records(connection, topic, 10, 30)
-    producer = Producer({"bootstrap.servers": connection.brokers[0], "transactional.id": topic})
+    sender = Sender(connection.brokers[0], {"transactional.id": topic})
+    producer = sender.producer
     producer.init_transactions()
     producer.begin_transaction()
-    producer.produce(topic, b"{}")
-    producer.flush()
+    sender.send(topic, b"{}")
+    sender.flush()
     producer.abort_transaction()
     with pytest.raises(GlassflowError, match="has no messages"):
         sample_records(connection, topic, 10, 30)
     producer.begin_transaction()
-    producer.produce(topic, b"{}")
+    sender.send(topic, b"{}")
     producer.commit_transaction()
     # Read completely, so counted exactly; the offsets also count transaction markers.
     assert sample_records(connection, topic, 10, 30).about == 1

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.config.model.connections import KafkaConnection
@@ -79,13 +79,14 @@ def test_offsets_are_no_count_where_transactions_left_holes(
     connection: KafkaConnection, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(2)
-    producer = Producer({"bootstrap.servers": connection.brokers[0], "transactional.id": topic})
+    sender = Sender(connection.brokers[0], {"transactional.id": topic})
+    producer = sender.producer
     producer.init_transactions()
     for finish in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction):
         producer.begin_transaction()
         for number in range(10):
-            producer.produce(topic, str(number), partition=0)
-        producer.flush()
+            sender.send(topic, str(number), partition=0)
+        sender.flush()
         finish()
     assert offsets(connection, topic) == {0: Offsets(0, 33), 1: Offsets(0, 0)}
     assert count_records(connection, topic, {0: (0, 33), 1: (0, 0)}, print) == 20

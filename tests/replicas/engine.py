@@ -25,7 +25,10 @@ from pathlib import Path
 from glassflow_dagster.local.embedded_clickhouse import KEEP_ALIVE, load_engine
 from glassflow_dagster.runtime import direct
 
-_BUILD = "chdb-core 26.9.0 on Linux x86_64"
+# The system whose wheel has the code below, and the one of this process.
+SYSTEM = "Linux x86_64"
+THIS_SYSTEM = f"{platform.system()} {platform.machine()}"
+_BUILD = f"chdb-core 26.9.0 on {SYSTEM}"
 _PAGE = 4096
 _READ_WRITE_EXECUTE, _READ_EXECUTE = 7, 5
 
@@ -49,7 +52,7 @@ def main() -> None:
     parser.add_argument("host", help="address at which other replicas reach this one, of the loopback network")
     parser.add_argument("port", type=int, help="the port of config.xml")
     arguments = parser.parse_args()
-    found = f"chdb-core {version('chdb-core')} on {platform.system()} {platform.machine()}"
+    found = f"chdb-core {version('chdb-core')} on {THIS_SYSTEM}"
     if found != _BUILD:
         parser.error(f"needs {_BUILD}, whose code it changes; here is {found}")
     os.chdir(arguments.folder)

@@ -1,7 +1,6 @@
 """A draw of the fault matrix with replicated tables; `make faults-replicas` runs all of it."""
 
 import os
-import platform
 import random
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 
 from tests.conftest import FAULT_SEED
 from tests.faults.results import Results
+from tests.replicas.engine import SYSTEM, THIS_SYSTEM
 from tests.replicas.fault_kinds import KINDS, REPLICAS
 from tests.replicas.fault_world import ReplicatedWorkload, ReplicatedWorld, running_replicas
 from tests.replicas.faults import WORKLOADS, run_pass
@@ -17,12 +17,8 @@ SEED = int(os.environ[FAULT_SEED])
 
 pytestmark = pytest.mark.long
 
-
 # The wheel for another system has other machine code; another version of it on this one is an error.
-with_replicas = pytest.mark.skipif(
-    (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-    reason="the place of the engine's code is known for Linux on x86-64 only",
-)
+with_replicas = pytest.mark.skipif(THIS_SYSTEM != SYSTEM, reason=f"the engine's code is known for {SYSTEM} only")
 
 
 @pytest.mark.servers

@@ -9,7 +9,6 @@ PROGRAM: the command `glassflow-dagster` of an environment with the release.
 """
 
 import argparse
-import json
 import os
 import signal
 import subprocess
@@ -17,7 +16,6 @@ import sys
 import tarfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import clickhouse_connect
 import yaml
@@ -25,7 +23,7 @@ from clickhouse_connect.driver.client import Client
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.local.ports import free_port
-from tests.sending import Sender
+from tests.sending import send
 from tests.upgrades import kept
 from tests.waiting import wait_until
 
@@ -83,26 +81,20 @@ class _Release:
         client = clickhouse_connect.get_client(host="127.0.0.1", port=self._clickhouse)
         for statement in kept.TABLES:
             client.command(statement)
-        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{self._kafka}"})
+        brokers = f"127.0.0.1:{self._kafka}"
+        admin = AdminClient({"bootstrap.servers": brokers})
         topics = [NewTopic(name, partitions, 1) for name, partitions in kept.TOPICS.items()]
         for made in admin.create_topics(topics).values():
             made.result(30)
-        self._send("kept.events", map(kept.event, range(kept.FIRST)), b"broken")
-        self._send("kept.readings", kept.READ)
-        self._send("kept.users", kept.USERS[: kept.KNOWN])
-        self._send("kept.orders", kept.ORDERED)
+        kept.send(brokers, "kept.events", map(kept.event, range(kept.FIRST)))
+        send(brokers, "kept.events", [b"broken"])
+        kept.send(brokers, "kept.readings", kept.READ)
+        kept.send(brokers, "kept.users", kept.USERS[: kept.KNOWN])
+        kept.send(brokers, "kept.orders", kept.ORDERED)
         for pipeline in (kept.EVENTS, kept.READINGS, kept.ORDERS):
             self.run("run", f"pipelines/{pipeline}.yaml", "--until-caught-up")
-        self._send("kept.events", map(kept.event, range(kept.FIRST, kept.ALL)))
+        kept.send(brokers, "kept.events", map(kept.event, range(kept.FIRST, kept.ALL)))
         self._die_in_a_batch(client)
-
-    def _send(self, topic: str, events: Any, *raw: bytes) -> None:
-        sender = Sender(f"127.0.0.1:{self._kafka}", {"queue.buffering.max.messages": 200_000})
-        for event in events:
-            sender.send(topic, json.dumps(event), next(iter(event.values())))
-        for value in raw:
-            sender.send(topic, value)
-        sender.flush()
 
     def _die_in_a_batch(self, client: Client) -> None:
         """Kill all processes of the driver when a part of its batch is in the table."""

@@ -1,9 +1,11 @@
 """The pipelines of the archives of released versions, and their events."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tests.definition import clickhouse, dedup, definition, fields, filter_transform, sink, source
+from tests.sending import Sender
 
 DATABASE = "kept"
 # Events and orders are known by their own times, so also to who reads the archive long after.
@@ -88,3 +90,11 @@ def behind_the_hour(days: int) -> tuple[Event, Event]:
     """Return an order and a user with whose times the hour of all others is over."""
     at = _BEGIN + days * 86_400
     return {"order_id": f"day {days}", "user_id": "", "at": at}, {"user_id": "", "name": "", "at": at}
+
+
+def send(brokers: str, topic: str, events: Iterable[Event]) -> None:
+    """Send events to a topic; the first field of each is its key."""
+    sender = Sender(brokers)
+    for each in events:
+        sender.send(topic, json.dumps(each), next(iter(each.values())))
+    sender.flush()

@@ -14,7 +14,6 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.stack import down, up
 from tests.e2e.support import cli
-from tests.sending import Sender
 from tests.upgrades import kept
 
 pytestmark = [pytest.mark.servers, pytest.mark.long]
@@ -51,10 +50,7 @@ class Left:
         return totals
 
     def send(self, topic: str, events: Iterable[kept.Event]) -> None:
-        sender = Sender(self.kafka)
-        for event in events:
-            sender.send(topic, json.dumps(event), next(iter(event.values())))
-        sender.flush()
+        kept.send(self.kafka, topic, events)
 
     def of_pipelines(self, *words: str, pipeline: str) -> str:
         """Run a command on a pipeline by its name."""

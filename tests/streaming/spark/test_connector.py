@@ -52,24 +52,23 @@ class Topic:
     def __init__(self, stack: Stack) -> None:
         self.name = f"t{uuid.uuid4().hex[:10]}"
         self.options = {"kafka.bootstrap.servers": stack.kafka, "subscribe": self.name, "includeHeaders": "true"}
-        self._settings = {"bootstrap.servers": stack.kafka}
-        admin = AdminClient(self._settings)
-        admin.create_topics([NewTopic(self.name, 2, 1)])[self.name].result(30)
+        self._brokers = stack.kafka
+        self._admin = AdminClient({"bootstrap.servers": stack.kafka})
+        self._admin.create_topics([NewTopic(self.name, 2, 1)])[self.name].result(30)
 
     def send(self, values: list[str], partition: int = 0, timestamp: int = FIRST) -> None:
-        sender = Sender(self._settings["bootstrap.servers"])
+        sender = Sender(self._brokers)
         for value in values:
             sender.send(self.name, value, "k", partition, timestamp=timestamp, headers=[("h", b"1"), ("h", None)])
         sender.flush()
 
     def lose(self, until: int) -> None:
         """Delete the first partition's records before an offset, as retention does."""
-        admin = AdminClient(self._settings)
         place = TopicPartition(self.name, 0, until)
-        admin.delete_records([place])[place].result(30)
+        self._admin.delete_records([place])[place].result(30)
 
     def source(self) -> Source:
-        connection = {**CONFIG.connection.model_dump(), "brokers": [self._settings["bootstrap.servers"]]}
+        connection = {**CONFIG.connection.model_dump(), "brokers": [self._brokers]}
         return Source.model_validate(
             {**CONFIG.source.model_dump(), "topic": self.name, "connection_params": connection}
         )
