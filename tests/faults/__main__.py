@@ -1,6 +1,6 @@
 """Run the matrix of faults: `python -m tests.faults`. Results accumulate in results.json and docs/faults.md.
 
-Several processes may run beside each other, each with workloads of its own (`--workload`).
+Several processes may run beside each other, each with workloads (`--workload`) or kinds (`--kind`) of its own.
 """
 
 import argparse
