@@ -126,19 +126,19 @@ def _hide_that_rows_are_in(world: World, _: random.Random) -> int:
 
     A block with a rejected row duplicates nothing. Its response passes: without it the driver repeats the same block.
     """
-    hidden: list[bool] = []
+    statuses: list[int] = []
 
     def act(exchange: Exchange) -> None:
         answer = exchange.forward()
-        hidden.append(answer.status == http.client.OK)
-        if hidden[-1]:
+        statuses.append(answer.status)
+        if answer.status == http.client.OK:
             exchange.hang_up()
         else:
             exchange.answer(answer)
 
-    while not any(hidden):
+    while http.client.OK not in statuses:
         world.apply_rule(Rule(act, ROWS))
-    return len(hidden)
+    return len(statuses)
 
 
 def _pretend(exchange: Exchange) -> None:

@@ -212,23 +212,27 @@ class _BlockInsert:
 
         Each pass uses the next token of `Token.again`, since the server may know the last one without the rows. Another
         restart of the server begins the next pass; after `_MOST_TOKENS` passes `ClickHouseUnreachable` is raised.
+
+        A table with views first gets the whole block under its own token, and drops the partitions that it has: a view
+        keeps one block per token, so after some of the partitions it would take no others.
         """
         self._inserter.report(
             f"{self._name}: ClickHouse restarted during an insert; searching the table for the insert's rows "
             f"({self._token})"
         )
+        views_have_block = not self._layout.has_views
         for attempt in range(_MOST_TOKENS):
             try:
                 run = self._retry(lambda: read_server_run(self._client))
                 missing = self._retry(self._find_missing_rows)
-                token = self._token.again(attempt)
-                if missing:
-                    # The next pass checks that the rows have arrived.
-                    self._send_until_certain(self._block.take(missing), token, run, is_first=False)
-                elif attempt == 0 and self._layout.has_views:
-                    # The table drops the repeated block; a view that lacked it when the server died receives it now.
+                if not views_have_block:
                     self._send_until_certain(self._block, self._token, run, is_first=False)
-                    return
+                    views_have_block = True
+                elif missing:
+                    self._warn_of_views(len(missing))
+                    # The next pass checks that the rows have arrived.
+                    token = self._token.again(attempt)
+                    self._send_until_certain(self._block.take(missing), token, run, is_first=False)
                 else:
                     return
             except _Restarted:
@@ -238,6 +242,15 @@ class _BlockInsert:
             f"ClickHouse ({self._token}); check the server, then start the pipeline again; it first searches the "
             "table for the block's rows"
         )
+
+    def _warn_of_views(self, rows: int) -> None:
+        """Report that views get rows of the block once more; their table knew the block's token without the rows."""
+        if self._layout.has_views:
+            self._inserter.report(
+                f"warning: the materialized views of {self._name} may have {rows} rows twice, because ClickHouse "
+                f"restarted when it had stored an insert's token and not yet its rows ({self._token}); compare the "
+                "views with the table"
+            )
 
     @property
     def _layout(self) -> Layout:

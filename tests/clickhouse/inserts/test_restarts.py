@@ -111,6 +111,18 @@ class CrashingServer:
 
         return damage
 
+    def lose_commit(self, table: str, partition: str) -> Callable[[], None]:
+        """Remove the newest part of a partition and its token, as if the server had died before that partition."""
+
+        def damage() -> None:
+            part = [part for part in self._parts[table] if part.name.startswith(partition)][-1]
+            shutil.rmtree(part)
+            for file in part.parent.glob("deduplication_logs/*"):
+                lines = file.read_text().splitlines(keepends=True)
+                file.write_text("".join(line for line in lines if part.name not in line))
+
+        return damage
+
     def _paths(self, table: str) -> list[tuple[str]]:
         """Return the paths of a table's active parts, oldest first."""
         query = (
@@ -145,6 +157,14 @@ def block(*ids: int, partition: int = 0) -> ArrowBlock:
 
 
 PLAIN = ("id Int64, p Int64", "MergeTree PARTITION BY p ORDER BY id")
+
+
+def table_with_view(crashing: CrashingServer) -> tuple[str, str]:
+    """Create a table, and a view that counts and sums each block; return the table and the target of the view."""
+    table, sums = crashing.table(*PLAIN), crashing.table("n UInt64, s Int64", "MergeTree ORDER BY n")
+    select = f"SELECT count() AS n, sum(id) AS s FROM d.{table}"
+    crashing.direct.command(f"CREATE MATERIALIZED VIEW d.v{sums} TO d.{sums} AS {select}")
+    return table, sums
 
 
 def test_a_user_who_may_not_see_what_runs_is_told_so_and_gets_the_rows(crashing: CrashingServer) -> None:
@@ -214,18 +234,46 @@ def test_equal_rows_of_other_blocks_are_not_taken_for_those_that_are_lost(crashi
 
 
 def test_a_view_that_had_not_got_a_block_gets_it(crashing: CrashingServer) -> None:
-    table = crashing.table(*PLAIN)
-    sums = crashing.table("n UInt64, s Int64", "MergeTree ORDER BY n")
-    select = f"SELECT count() AS n, sum(id) AS s FROM d.{table}"
-    crashing.direct.command(f"CREATE MATERIALIZED VIEW d.v{sums} TO d.{sums} AS {select}")
+    table, sums = table_with_view(crashing)
+    crashing.crash_in_insert(crashing.lose_commit(sums, ""))
+    crashing.inserter().insert("d", table, block(1, 2, 3), Token("a"))
+    assert (crashing.rows(table, "id"), crashing.rows(sums)) == ([(1,), (2,), (3,)], [(3, 6)])
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_view_gets_the_whole_block_of_which_the_table_had_some_partitions(
+    crashing: CrashingServer, deaths: int
+) -> None:
+    table, sums = table_with_view(crashing)
+    parts = (block(1, 2, partition=7), block(3, 4, partition=8), block(5, partition=9))
+    whole = ArrowBlock(pa.concat_tables([part.table for part in parts]))
+
+    def died_after_the_first_partition() -> None:
+        for partition in ("8_", "9_"):
+            crashing.lose_commit(table, partition)()
+        crashing.lose_commit(sums, "")()
+
+    # The second time it dies when the table has all of the block, and the view nothing.
+    damages = iter([died_after_the_first_partition, crashing.lose_commit(sums, "")])
+    rule = crashing.crash_in_insert(lambda: next(damages)(), times=deaths)  # noqa: PLW0108 - the next one at each death
+    crashing.inserter().insert("d", table, whole, Token("a"))
+    assert rule.hits == deaths
+    assert (crashing.rows(table, "id"), crashing.rows(sums)) == ([(1,), (2,), (3,), (4,), (5,)], [(5, 15)])
+    assert not any("views" in text for text in crashing.messages)
+
+
+def test_that_a_view_may_have_rows_twice_is_said(crashing: CrashingServer) -> None:
+    """The table has the token without the rows; the view gets them with the block's own token and with the next one."""
+    table, sums = table_with_view(crashing)
 
     def damage() -> None:
-        crashing.lose_part(sums)()
-        crashing.lose_tokens(sums)()
+        crashing.lose_part(table)()
+        crashing.lose_commit(sums, "")()
 
     crashing.crash_in_insert(damage)
     crashing.inserter().insert("d", table, block(1, 2, 3), Token("a"))
-    assert (crashing.rows(table, "id"), crashing.rows(sums)) == ([(1,), (2,), (3,)], [(3, 6)])
+    assert (crashing.rows(table, "id"), crashing.rows(sums)) == ([(1,), (2,), (3,)], [(3, 6), (3, 6)])
+    assert any(f"materialized views of d.{table} may have 3 rows twice" in text for text in crashing.messages)
 
 
 def test_of_an_engine_that_replaces_rows_one_row_tells_that_the_block_was_there(crashing: CrashingServer) -> None:
