@@ -73,15 +73,16 @@ class CrashingServer:
         found = self.direct.query(f"SELECT {what} FROM d.{table} ORDER BY ALL").result_rows
         return [tuple(row) for row in found]
 
-    def crash_in_insert(self, damage: Callable[[], None], times: int = 1, skip: int = 0) -> Rule:
-        """Let the server execute an insert and crash; `damage` changes the files on its disk."""
+    def crash_in_insert(self, *damages: Callable[[], None]) -> Rule:
+        """Let the server execute an insert and crash, once for each damage, which changes the files on its disk."""
+        remaining = iter(damages)
 
         def act(exchange: Exchange) -> None:
             exchange.forward()
-            self.crash(damage)
+            self.crash(next(remaining))
             exchange.hang_up()
 
-        return self.proxy.fail(Rule(act, times=times, skip=skip))
+        return self.proxy.fail(Rule(act, times=len(damages)))
 
     def crash(self, damage: Callable[[], None]) -> None:
         """Crash the server, change the files on its disk, and start it again."""
@@ -98,7 +99,7 @@ class CrashingServer:
         """Remove the newest part, so that only its token is left."""
 
         def damage() -> None:
-            shutil.rmtree([part for part in self._parts[table] if part.name.startswith(partition)][-1])
+            shutil.rmtree(self._newest_part(table, partition))
 
         return damage
 
@@ -111,17 +112,21 @@ class CrashingServer:
 
         return damage
 
-    def lose_commit(self, table: str, partition: str) -> Callable[[], None]:
+    def lose_commit(self, table: str, partition: str = "") -> Callable[[], None]:
         """Remove the newest part of a partition and its token, as if the server had died before that partition."""
 
         def damage() -> None:
-            part = [part for part in self._parts[table] if part.name.startswith(partition)][-1]
+            part = self._newest_part(table, partition)
             shutil.rmtree(part)
             for file in part.parent.glob("deduplication_logs/*"):
                 lines = file.read_text().splitlines(keepends=True)
                 file.write_text("".join(line for line in lines if part.name not in line))
 
         return damage
+
+    def _newest_part(self, table: str, partition: str) -> Path:
+        """Return the newest part of a partition (a prefix of its name), of those before the crash."""
+        return [part for part in self._parts[table] if part.name.startswith(partition)][-1]
 
     def _paths(self, table: str) -> list[tuple[str]]:
         """Return the paths of a table's active parts, oldest first."""
@@ -157,6 +162,12 @@ def block(*ids: int, partition: int = 0) -> ArrowBlock:
 
 
 PLAIN = ("id Int64, p Int64", "MergeTree PARTITION BY p ORDER BY id")
+
+
+def block_of_three_partitions() -> ArrowBlock:
+    """Return the ids 1 to 5 in the partitions 7, 8 and 9."""
+    parts = (block(1, 2, partition=7), block(3, 4, partition=8), block(5, partition=9))
+    return ArrowBlock(pa.concat_tables([part.table for part in parts]))
 
 
 def table_with_view(crashing: CrashingServer) -> tuple[str, str]:
@@ -195,10 +206,8 @@ def test_rows_that_are_there_without_their_token_are_not_sent_again(crashing: Cr
 
 def test_of_a_block_of_several_partitions_only_the_lost_one_is_sent(crashing: CrashingServer) -> None:
     table = crashing.table(*PLAIN)
-    parts = (block(1, 2, partition=7), block(3, 4, partition=8), block(5, partition=9))
-    whole = ArrowBlock(pa.concat_tables([part.table for part in parts]))
     crashing.crash_in_insert(crashing.lose_part(table, "8_"))
-    crashing.inserter().insert("d", table, whole, Token("a"))
+    crashing.inserter().insert("d", table, block_of_three_partitions(), Token("a"))
     assert crashing.rows(table, "p, id") == [(7, 1), (7, 2), (8, 3), (8, 4), (9, 5)]
 
 
@@ -217,9 +226,8 @@ def test_a_repetition_by_another_process_does_not_believe_a_server_that_has_rest
 
 def test_after_a_crash_with_the_second_token_a_third_is_used(crashing: CrashingServer) -> None:
     table = crashing.table(*PLAIN)
-    deaths = iter([crashing.lose_part(table), lambda: None, crashing.lose_part(table)])
     # The first token, whose rows are lost; the first token again, deduplicated; the second token, lost as well.
-    crashing.crash_in_insert(lambda: next(deaths)(), times=3)  # noqa: PLW0108 - the next one at each death
+    crashing.crash_in_insert(crashing.lose_part(table), lambda: None, crashing.lose_part(table))
     crashing.inserter().insert("d", table, block(1, 2), Token("a"))
     assert crashing.rows(table, "id") == [(1,), (2,)]
 
@@ -235,7 +243,7 @@ def test_equal_rows_of_other_blocks_are_not_taken_for_those_that_are_lost(crashi
 
 def test_a_view_that_had_not_got_a_block_gets_it(crashing: CrashingServer) -> None:
     table, sums = table_with_view(crashing)
-    crashing.crash_in_insert(crashing.lose_commit(sums, ""))
+    crashing.crash_in_insert(crashing.lose_commit(sums))
     crashing.inserter().insert("d", table, block(1, 2, 3), Token("a"))
     assert (crashing.rows(table, "id"), crashing.rows(sums)) == ([(1,), (2,), (3,)], [(3, 6)])
 
@@ -245,18 +253,16 @@ def test_a_view_gets_the_whole_block_of_which_the_table_had_some_partitions(
     crashing: CrashingServer, deaths: int
 ) -> None:
     table, sums = table_with_view(crashing)
-    parts = (block(1, 2, partition=7), block(3, 4, partition=8), block(5, partition=9))
-    whole = ArrowBlock(pa.concat_tables([part.table for part in parts]))
 
     def died_after_the_first_partition() -> None:
         for partition in ("8_", "9_"):
             crashing.lose_commit(table, partition)()
-        crashing.lose_commit(sums, "")()
+        crashing.lose_commit(sums)()
 
     # The second time it dies when the table has all of the block, and the view nothing.
-    damages = iter([died_after_the_first_partition, crashing.lose_commit(sums, "")])
-    rule = crashing.crash_in_insert(lambda: next(damages)(), times=deaths)  # noqa: PLW0108 - the next one at each death
-    crashing.inserter().insert("d", table, whole, Token("a"))
+    damages = (died_after_the_first_partition, crashing.lose_commit(sums))
+    rule = crashing.crash_in_insert(*damages[:deaths])
+    crashing.inserter().insert("d", table, block_of_three_partitions(), Token("a"))
     assert rule.hits == deaths
     assert (crashing.rows(table, "id"), crashing.rows(sums)) == ([(1,), (2,), (3,), (4,), (5,)], [(5, 15)])
     assert not any("views" in text for text in crashing.messages)
@@ -268,7 +274,7 @@ def test_that_a_view_may_have_rows_twice_is_said(crashing: CrashingServer) -> No
 
     def damage() -> None:
         crashing.lose_part(table)()
-        crashing.lose_commit(sums, "")()
+        crashing.lose_commit(sums)()
 
     crashing.crash_in_insert(damage)
     crashing.inserter().insert("d", table, block(1, 2, 3), Token("a"))
