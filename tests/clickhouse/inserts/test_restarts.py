@@ -6,6 +6,7 @@ committed, or a token that was not stored.
 
 import shutil
 import signal
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -86,11 +87,7 @@ class CrashingServer:
 
     def crash(self, damage: Callable[[], None]) -> None:
         """Crash the server, change the files on its disk, and start it again."""
-        self._parts = {
-            table: [Path(path) for (path,) in found]
-            for table in ("t", *(name for (name,) in self.direct.query("SHOW TABLES FROM d").result_rows))
-            if (found := self._paths(table))
-        }
+        self._parts = self._active_parts()
         self.server.end(signal.SIGKILL)
         damage()
         self.server.start()
@@ -128,13 +125,13 @@ class CrashingServer:
         """Return the newest part of a partition (a prefix of its name), of those before the crash."""
         return [part for part in self._parts[table] if part.name.startswith(partition)][-1]
 
-    def _paths(self, table: str) -> list[tuple[str]]:
-        """Return the paths of a table's active parts, oldest first."""
-        query = (
-            "SELECT path FROM system.parts WHERE active AND database = 'd' AND table = {t:String} "
-            "ORDER BY min_block_number"
-        )
-        return [(path,) for (path,) in self.direct.query(query, parameters={"t": table}).result_rows]
+    def _active_parts(self) -> dict[str, list[Path]]:
+        """Return the folders of each table's active parts, oldest first."""
+        query = "SELECT table, path FROM system.parts WHERE active AND database = 'd' ORDER BY min_block_number"
+        parts = defaultdict(list)
+        for table, path in self.direct.query(query).result_rows:
+            parts[table].append(Path(path))
+        return parts
 
     def close(self) -> None:
         self.proxy.close()
