@@ -90,13 +90,21 @@ them: `python -m tests.replicas.faults replicas --kind "replica killed" --seed 7
 |---|---|---|---|
 """
 
+_FAILED_HEAD = """\
+
+## Failed repetitions
+
+A failure stays listed when its rerun succeeds. `not within 90.0 s` and `the ledger has N of M records` say that time
+ran out, and what such a line calls missing was not written by then. The last line of the driver's log follows: so far
+it was starting, or rebuilding its state, on a busy machine. Until the failures of `state lost` a repetition had five
+minutes for its records; it has 15 since.
+
+"""
+
 
 @dataclass
 class Results:
-    """Results of repetitions by workload, kind and version of the code.
-
-    A failure stays listed when its rerun succeeds.
-    """
+    """Results of repetitions by workload, kind and version of the code."""
 
     found: dict[str, dict[str, dict[str, Record]]]
 
@@ -153,7 +161,7 @@ class Results:
             for version, record in versions.items()
             for each in record["wrong"]
         ]
-        return f"\n## Failed repetitions\n\n{''.join(lines) or 'None.'}"
+        return _FAILED_HEAD + ("".join(lines) or "None.")
 
 
 def _count(record: Record) -> str:
