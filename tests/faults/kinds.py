@@ -12,7 +12,7 @@ from tests.faults.http_proxy import Answer, Exchange, Rule, exception, failure, 
 from tests.faults.join_workload import JoinWorkload
 from tests.faults.servers import Servers
 from tests.faults.surroundings import ROWS, SKIPPED
-from tests.faults.world import NotHit, World
+from tests.faults.world import COMPLETE_SECONDS, NotHit, World
 
 DEDUPLICATION, TABLE, JOIN, SHARED = "deduplication", "table", "join", "shared"
 AVRO, PROTOBUF, ROUTED, COPIED = "avro", "protobuf", "routed", "copied"
@@ -27,6 +27,9 @@ SMALL_DISK = "a small disk"
 
 OneWorld = TypeVar("OneWorld", bound=World)
 
+# Rebuilding the state of a pipeline with three tables takes more than five minutes on a busy machine.
+_REBUILD_SECONDS = 3 * COMPLETE_SECONDS
+
 # Returns how many times the fault has struck.
 Inject = Callable[[World, random.Random], int]
 
@@ -40,7 +43,7 @@ class Kind:
     """A kind of fault, and the workloads that it is applied to.
 
     `dies`: the driver may end by the fault, and is restarted. `apart`: the reason why the fault cannot be combined with
-    others. `ends`: the pipeline must end permanently.
+    others. `ends`: the pipeline must end permanently. `patience`: how many seconds its records may take.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Kind:
     workloads: frozenset[str] = frozenset({DEDUPLICATION})
     apart: str = ""
     ends: bool = False
+    patience: float = COMPLETE_SECONDS
 
 
 def in_world(kind: type[OneWorld], inject: Callable[[OneWorld, random.Random], int]) -> Inject:
@@ -362,7 +366,7 @@ KINDS = (
     ),
     Kind(
         "state lost", "kill -9 of all processes at an insert, state removed; `run --rebuild-state`",
-        _state_lost, dies=True, workloads=_NO_JOIN | {ROUTED, COPIED, KEYED, OTLP},
+        _state_lost, dies=True, workloads=_NO_JOIN | {ROUTED, COPIED, KEYED, OTLP}, patience=_REBUILD_SECONDS,
     ),
     Kind(
         "killed twice", "kill -9 during a block, and again in the repeated batch",

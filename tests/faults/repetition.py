@@ -31,7 +31,7 @@ from tests.faults.schema_workloads import AvroWorkload, ProtobufWorkload
 from tests.faults.servers import Servers
 from tests.faults.shared_workload import SharedWorkload
 from tests.faults.table_workload import TableWorkload
-from tests.faults.world import COMPLETE_SECONDS, NotHit, World
+from tests.faults.world import NotHit, World
 
 WORKLOADS: dict[str, type[Workload]] = {
     DEDUPLICATION: DedupWorkload, TABLE: TableWorkload, JOIN: JoinWorkload, SHARED: SharedWorkload,
@@ -87,7 +87,7 @@ def repeat_in(world: World, workload: str, repetitions: Sequence[tuple[Kind, int
         world.end()
 
 
-def repeat(world: World, kind: Kind, workload: str, seed: int, patience: float = COMPLETE_SECONDS) -> Outcome:
+def repeat(world: World, kind: Kind, workload: str, seed: int) -> Outcome:
     """Run one repetition; retry with more events when the fault found nothing to act on."""
     draw = random.Random(f"{kind.name} {workload} {seed}")
     for attempt in range(_TRIES):
@@ -101,7 +101,7 @@ def repeat(world: World, kind: Kind, workload: str, seed: int, patience: float =
         # A fault that stops a server restarts it itself; a server that is still down here is an error.
         failed += world.servers.restart_ended()
         wrong = failed + (
-            _ended(world) if hits and kind.ends else world.wait_and_compare(dies=kind.dies, seconds=patience)
+            _ended(world) if hits and kind.ends else world.wait_and_compare(dies=kind.dies, seconds=kind.patience)
         )
         if hits or wrong:
             return Outcome(kind.name, workload, seed, hits, tuple(wrong))

@@ -96,8 +96,8 @@ _FAILED_HEAD = """\
 
 A failure stays listed when its rerun succeeds. `not within 90.0 s` and `the ledger has N of M records` say that time
 ran out, and what such a line calls missing was not written by then. The last line of the driver's log follows: so far
-it was starting, or rebuilding its state, on a busy machine. Until the failures of `state lost` a repetition had five
-minutes for its records; it has 15 since.
+it was starting, or rebuilding its state, on a busy machine. A repetition has five minutes for its records; those of
+`state lost` have 15, since those below failed with five.
 
 """
 

@@ -74,12 +74,13 @@ def test_a_lost_ledger_row_and_switched_off_tokens_are_seen(servers: Servers, tm
         kept = repeat(world, Kind("kept", "", lambda *_: 1), "", SEED)
         assert kept.wrong == ()
 
-        lost = repeat(world, Kind("lost", "", lambda world, _: world.apply_rule(Rule(_pretend, LEDGER))), "", SEED, 10)
+        never_sent = Kind("lost", "", lambda world, _: world.apply_rule(Rule(_pretend, LEDGER)), patience=10)
+        lost = repeat(world, never_sent, "", SEED)
         assert any(text.startswith("ledger: batch") for text in lost.wrong)
         assert not any(text.startswith("row") for text in lost.wrong)
 
         proxy.change = _switch_tokens_off
-        doubled = repeat(world, Kind("doubled", "", _hide_that_rows_are_in), "", SEED, 10)
+        doubled = repeat(world, Kind("doubled", "", _hide_that_rows_are_in, patience=10), "", SEED)
         assert any(text.startswith("row too many") for text in doubled.wrong)
     finally:
         proxy.change = lambda _: None
