@@ -12,7 +12,7 @@ from tests.faults.http_proxy import Answer, Exchange, Rule, exception, failure, 
 from tests.faults.join_workload import JoinWorkload
 from tests.faults.servers import Servers
 from tests.faults.surroundings import ROWS, SKIPPED
-from tests.faults.world import COMPLETE_SECONDS, NotHit, World
+from tests.faults.world import COMPLETE_SECONDS, START_SECONDS, NotHit, World
 
 DEDUPLICATION, TABLE, JOIN, SHARED = "deduplication", "table", "join", "shared"
 AVRO, PROTOBUF, ROUTED, COPIED = "avro", "protobuf", "routed", "copied"
@@ -165,26 +165,28 @@ def _kill_at(tables: frozenset[str], *, applied: bool) -> Inject:
     """Kill all processes of the driver during an insert, before or after its execution."""
 
     def inject(world: World, draw: random.Random) -> int:
-        hits = _killed(world, draw, tables, applied=applied)
+        hits = world.apply_rule(_killing(world, draw, tables, applied=applied))
         world.replace_driver()
         return hits
 
     return inject
 
 
-def _killed(world: World, draw: random.Random, tables: frozenset[str], *, applied: bool) -> int:
+def _killing(world: World, draw: random.Random, tables: frozenset[str], *, applied: bool) -> Rule:
+    """Return a rule that kills all processes of the driver during an insert, before or after its execution."""
+
     def act(exchange: Exchange) -> None:
         if applied:
             exchange.forward()
         world.driver.kill(world.driver.all)
         exchange.hang_up()
 
-    return world.apply_rule(Rule(act, tables, draw.randrange(3 if tables == LEDGER else SKIPPED)))
+    return Rule(act, tables, draw.randrange(3 if tables == LEDGER else SKIPPED))
 
 
 def _state_lost(world: World, draw: random.Random) -> int:
     """Kill the driver during a batch, remove its state, and let it be rebuilt."""
-    hits = _killed(world, draw, draw.choice(_INSERTS), applied=draw.random() < 0.5)
+    hits = world.apply_rule(_killing(world, draw, draw.choice(_INSERTS), applied=draw.random() < 0.5))
     world.lose_state()
     world.replace_driver("--rebuild-state")
     return hits
@@ -193,7 +195,11 @@ def _state_lost(world: World, draw: random.Random) -> int:
 def _kill_twice(world: World, draw: random.Random) -> int:
     """Kill the driver during a batch, and again while it repeats that batch."""
     hits = _kill_at(ROWS, applied=True)(world, draw)
-    return hits + _kill_at(ROWS, applied=draw.random() < 0.5)(world, draw)
+    again = _killing(world, draw, ROWS, applied=draw.random() < 0.5)
+    # In force while the driver starts: the repeated batch is the first thing that it does then.
+    hits += world.apply_rule(again, seconds=START_SECONDS)
+    world.replace_driver()
+    return hits
 
 
 def _lost_then_killed(world: World, draw: random.Random) -> int:

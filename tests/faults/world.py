@@ -272,11 +272,14 @@ class World:
         read, waiting = self._progress()
         return read >= self.sent and waiting == undecided
 
-    def apply_rule(self, rule: Rule, proxy: HttpProxy | None = None) -> int:
-        """Put a rule in force until it is done, by default for ClickHouse; return how many requests it has acted on."""
+    def apply_rule(self, rule: Rule, proxy: HttpProxy | None = None, seconds: float = _FAULT_SECONDS) -> int:
+        """Put a rule in force until it is done, by default for ClickHouse; return how many requests it has acted on.
+
+        seconds: the most to wait; at least START_SECONDS if the driver has only just been started.
+        """
         proxy = proxy or self.servers.clickhouse_proxy
         proxy.fail(rule)
-        rule.done.wait(_FAULT_SECONDS)
+        rule.done.wait(seconds)
         proxy.behave()
         if not rule.hits:
             raise NotHit

@@ -25,7 +25,7 @@ _INTERSERVER_HOST = "127.0.0.2"
 _REPLICAS = 2
 # A user whose inserts wait until a majority of the replicas has them.
 QUORUM_USER = "quorum"
-_UP_SECONDS = 60
+_UP_SECONDS = 180
 # A replica that ZooKeeper has not heard of for so long is taken for dead; its tables are read-only until it is back.
 SESSION_SECONDS = 6
 _DDL = (b"CREATE ", b"ALTER ", b"DROP ")
