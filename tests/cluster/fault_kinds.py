@@ -12,7 +12,7 @@ from tests.cluster.hosts import Host
 from tests.faults.http_proxy import Act, Answer, Exchange, Rule, swallow
 from tests.faults.kinds import Inject, Kind, in_world
 from tests.faults.surroundings import ROWS, SKIPPED
-from tests.faults.world import NotHit
+from tests.faults.world import START_SECONDS, NotHit
 
 CLUSTER = "cluster"
 # seconds; some cuts are longer than an executor may be silent, most are not
@@ -109,7 +109,7 @@ def _driver_lost(world: ClusterWorld, draw: random.Random) -> int:
     begun = world.batches
     world.replace_driver()
     # Executors of the lost driver may insert meanwhile.
-    world.until(lambda: world.batches > begun, "the driver on the other host has written a batch", 180)
+    world.until(lambda: world.batches > begun, "the driver on the other host has written a batch", START_SECONDS)
     host.cut(off=False)
     return hits
 

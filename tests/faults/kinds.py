@@ -173,15 +173,8 @@ def _kill_at(tables: frozenset[str], *, applied: bool) -> Inject:
 
 
 def _killing(world: World, draw: random.Random, tables: frozenset[str], *, applied: bool) -> Rule:
-    """Return a rule that kills all processes of the driver during an insert, before or after its execution."""
-
-    def act(exchange: Exchange) -> None:
-        if applied:
-            exchange.forward()
-        world.driver.kill(world.driver.all)
-        exchange.hang_up()
-
-    return Rule(act, tables, draw.randrange(3 if tables == LEDGER else SKIPPED))
+    """Return a rule that kills the driver during one of the next inserts; a batch has one into the ledger."""
+    return world.killing(tables, draw.randrange(3 if tables == LEDGER else SKIPPED), applied=applied)
 
 
 def _state_lost(world: World, draw: random.Random) -> int:

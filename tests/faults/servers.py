@@ -21,7 +21,7 @@ from tests.faults.tcp_proxy import TcpProxy
 from tests.waiting import wait_until
 
 # A broker that was killed took 70 s on a busy machine.
-_UP_SECONDS = 180
+UP_SECONDS = 180
 
 # It logs each refused connection, of which there are many here.
 logging.getLogger("clickhouse_connect").setLevel(logging.ERROR)
@@ -109,10 +109,10 @@ class Servers:
 
     def wait_for_kafka(self) -> None:
         answers = functools.partial(broker_answers, self.broker.port, self._kafka_folder)
-        wait_until(answers, "the broker is up", _UP_SECONDS, self.broker.condition)
+        wait_until(answers, "the broker is up", UP_SECONDS, self.broker.condition)
 
     def wait_for_clickhouse(self) -> None:
-        wait_until(self._clickhouse_answers, "ClickHouse is up", _UP_SECONDS, self.clickhouse.condition)
+        wait_until(self._clickhouse_answers, "ClickHouse is up", UP_SECONDS, self.clickhouse.condition)
 
     def restart_ended(self) -> list[str]:
         """Restart the servers that have ended; return a line about each."""

@@ -17,7 +17,7 @@ from tests.faults.dedup_workload import WINDOW
 from tests.faults.http_proxy import Exchange, Rule
 from tests.faults.records import PARTITIONS, Event, offset_ranges
 from tests.faults.table_workload import TableWorkload
-from tests.faults.world import START_SECONDS, NotHit, World
+from tests.faults.world import FAULT_SECONDS, START_SECONDS, NotHit, World
 from tests.partitions import grow_topic, partition_count
 
 # The tables of all workloads.
@@ -27,7 +27,6 @@ SKIPPED = 20
 _LARGE = 5_000_000  # bytes of a record's text
 _DEEP, _DIGITS = 100_000, 1_000_000  # nested brackets; digits of a number
 _SHORT_TIMEOUT = 3  # seconds without a server after which this driver gives up
-_FAULT_SECONDS = 90.0
 # seconds; Spark waits two minutes for records that it expects before it fails
 _MISSED_SECONDS = 240.0
 _DAY_MS = 86_400_000
@@ -41,7 +40,7 @@ def part_lost(world: World, draw: random.Random) -> int:
     """Simulate a server crash between storing an insert's token and committing its part."""
     death = _DeathBeforePart(world, draw.randrange(SKIPPED))
     world.servers.clickhouse_proxy.fail(Rule(death.act, ROWS, times=10_000))
-    died = death.died.wait(_FAULT_SECONDS)
+    died = death.died.wait(FAULT_SECONDS)
     world.servers.clickhouse_proxy.behave()
     if not died:
         raise NotHit
@@ -100,15 +99,9 @@ def view_appears(world: World, draw: random.Random) -> int:
         world.until(lambda: world.batches > begun + 1, "a batch is done that was begun behind the view")
     world.add_final_check(lambda: _view_differences(world, name))
 
-    hits = world.apply_rule(Rule(lambda exchange: _forward_and_kill(world, exchange), ROWS, draw.randrange(SKIPPED)))
+    hits = world.apply_rule(world.killing(ROWS, draw.randrange(SKIPPED), applied=True))
     world.replace_driver()
     return hits
-
-
-def _forward_and_kill(world: World, exchange: Exchange) -> None:
-    exchange.forward()
-    world.driver.kill(world.driver.all)
-    exchange.hang_up()
 
 
 def _view_differences(world: World, name: str) -> list[str]:
@@ -178,8 +171,7 @@ def compacted(world: World, draw: random.Random) -> int:
     kept = world.keep_records()
     world.change_topic(_COMPACTION)
     world.driver = world.new_driver()
-    rule = Rule(lambda exchange: _forward_and_kill(world, exchange), ROWS, draw.randrange(_BLOCKS))
-    hits = world.apply_rule(rule, seconds=START_SECONDS)
+    hits = world.apply_rule(world.killing(ROWS, draw.randrange(_BLOCKS), applied=True), seconds=START_SECONDS)
     world.until(lambda: _compacts(world, kept), "some records are compacted away")
     world.replace_driver()
     world.until(lambda: world.driver.code is not None, "the driver ends")

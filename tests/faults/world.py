@@ -19,7 +19,7 @@ from glassflow_dagster.cli import main
 from glassflow_dagster.driver.pool.endpoint import pool_folder
 from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
 from tests.faults.driver import Driver
-from tests.faults.http_proxy import HttpProxy, Rule
+from tests.faults.http_proxy import Exchange, HttpProxy, Rule
 from tests.faults.judge import differences, differences_where_it_ended
 from tests.faults.records import PARTITIONS, Event, Topics, Workload
 from tests.faults.servers import Servers
@@ -37,7 +37,7 @@ _MANY_EVENTS, _LOW_RATE = 4_000, 200
 _CHUNK_SECONDS = 0.04
 # Asking more often takes ClickHouse and this process a noticeable part of a machine with two cores.
 _POLL_SECONDS = 0.4
-_FAULT_SECONDS = 90.0
+FAULT_SECONDS = 90.0
 # A driver and its executors start in a minute on a busy machine.
 START_SECONDS = 180.0
 
@@ -272,7 +272,7 @@ class World:
         read, waiting = self._progress()
         return read >= self.sent and waiting == undecided
 
-    def apply_rule(self, rule: Rule, proxy: HttpProxy | None = None, seconds: float = _FAULT_SECONDS) -> int:
+    def apply_rule(self, rule: Rule, proxy: HttpProxy | None = None, seconds: float = FAULT_SECONDS) -> int:
         """Put a rule in force until it is done, by default for ClickHouse; return how many requests it has acted on.
 
         seconds: the most to wait; at least START_SECONDS if the driver has only just been started.
@@ -285,7 +285,18 @@ class World:
             raise NotHit
         return rule.hits
 
-    def until(self, condition: Callable[[], object], what: str, seconds: float = _FAULT_SECONDS) -> None:
+    def killing(self, tables: frozenset[str], skip: int, *, applied: bool) -> Rule:
+        """Return a rule that kills all processes of the driver during an insert, before or after its execution."""
+
+        def act(exchange: Exchange) -> None:
+            if applied:
+                exchange.forward()
+            self.driver.kill(self.driver.all)
+            exchange.hang_up()
+
+        return Rule(act, tables, skip)
+
+    def until(self, condition: Callable[[], object], what: str, seconds: float = FAULT_SECONDS) -> None:
         """Wait for a condition; on failure, report the driver's last message."""
         wait_until(condition, what, seconds, self.log_tail)
 

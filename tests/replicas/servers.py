@@ -17,7 +17,7 @@ from glassflow_dagster.runtime.jars import pyspark_folder
 from glassflow_dagster.runtime.java import find_java
 from tests.faults.doors import Door
 from tests.faults.http_proxy import Exchange, HttpProxy
-from tests.faults.servers import Server, Servers
+from tests.faults.servers import UP_SECONDS, Server, Servers
 from tests.waiting import wait_until
 
 # Replicas fetch parts there, and clients use the same port on 127.0.0.1.
@@ -25,7 +25,6 @@ _INTERSERVER_HOST = "127.0.0.2"
 _REPLICAS = 2
 # A user whose inserts wait until a majority of the replicas has them.
 QUORUM_USER = "quorum"
-_UP_SECONDS = 180
 # A replica that ZooKeeper has not heard of for so long is taken for dead; its tables are read-only until it is back.
 SESSION_SECONDS = 6
 _DDL = (b"CREATE ", b"ALTER ", b"DROP ")
@@ -162,7 +161,7 @@ class ReplicatedServers(Servers):
             survivor.command(f"SYSTEM DROP REPLICA '{lost.name}' FROM ZKPATH '{path}'")
         survivor.close()
         lost.start()
-        wait_until(lambda: _takes_inserts(lost), f"{lost.name} is up", _UP_SECONDS, lost.condition)
+        wait_until(lambda: _takes_inserts(lost), f"{lost.name} is up", UP_SECONDS, lost.condition)
         new = self.client_of(lost)
         for database, table, _, statement in tables:
             new.command(f"CREATE DATABASE IF NOT EXISTS {database}")
@@ -178,7 +177,7 @@ class ReplicatedServers(Servers):
 
     def wait_for_clickhouse(self) -> None:
         for replica in self.replicas:
-            wait_until(lambda r=replica: _takes_inserts(r), f"{replica.name} is up", _UP_SECONDS, replica.condition)
+            wait_until(lambda r=replica: _takes_inserts(r), f"{replica.name} is up", UP_SECONDS, replica.condition)
 
     def close(self) -> None:
         self._direct.close()
