@@ -96,10 +96,11 @@ _FAILED_HEAD = """\
 
 A failure stays listed when its rerun succeeds. `not within N s` and `the ledger has N of M records` say that time
 ran out, and what such a line calls missing was not written by then. The last line of the driver's or the broker's log
-follows: so far it was starting, or rebuilding its state, on a busy machine. A repetition has five minutes for its
-records; those of `state lost` have 15, since those below failed with five. `the fault found nothing to act on`: the
-data were right, but the driver did not start within the 90 s in which `killed twice` wanted to kill it again; these
-are three minutes now, and so are the 60 s which a broker had for a start after `kill -9` (once it took 70).
+follows: so far it was starting, or rebuilding its state, or in a batch that it finished later (`killed twice` on
+`routed`, with six pipelines on two cores), on a busy machine. A repetition has five minutes for its records; those of
+`state lost` have 15, since those below failed with five. `the fault found nothing to act on`: the data were right, but
+the driver did not start within the 90 s in which `killed twice` wanted to kill it again; these are three minutes now,
+and so are the 60 s which a broker had for a start after `kill -9` (once it took 70).
 
 """
 
