@@ -137,7 +137,7 @@ bench-%: setup
 	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(OPTIONS)
 	$(BIN)/python -m benchmarks.report
 
-bench-quick: setup ## five minutes: fails where a ratio to the baseline consumer has fallen by more than 15 %
+bench-quick: setup ## five minutes: fails where a rate is more than 15 % below that of an earlier commit in the same run
 	$(BIN)/python -m benchmarks.quick $(OPTIONS)
 
 bench-peers-killed: setup ## kills each peer half way, and counts lost and duplicated rows

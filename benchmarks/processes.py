@@ -1,12 +1,14 @@
-"""Memory and CPU time of processes, and the size of their files."""
+"""Memory and CPU time of processes, the size of their files, and programs that are called for what they do."""
 
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 _SAMPLE_SECONDS = 1.0
+LOG_TAIL = 2000
 
 
 class Memory(threading.Thread):
@@ -36,6 +38,14 @@ class Memory(threading.Thread):
         return {
             name: round(size) for name, size in max(found, key=lambda sizes: sum(sizes.values()), default={}).items()
         }
+
+
+def call(*command: str, folder: Path | None = None, **variables: str) -> None:
+    """Run a command to its end, in a folder and with more environment variables; raise SystemExit where it fails."""
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+    if done.returncode:
+        raise SystemExit((done.stderr or done.stdout)[-LOG_TAIL:])
 
 
 def folder_bytes(folder: Path) -> int:

@@ -28,6 +28,8 @@ from benchmarks.console import say
 
 RESULTS = Path(__file__).parent / "results"
 RUNS = 5
+# Ends the name of a commit from which the measured code differs.
+CHANGED = "-changed"
 # Packages that determine the speed, besides the project's own code.
 PACKAGES = ("pyspark", "pyarrow", "clickhouse-connect", "confluent-kafka", "chdb", "dagster")
 
@@ -157,7 +159,7 @@ def machine() -> dict[str, object]:
 def commit() -> str:
     """Return the commit that is measured, with a suffix when the code differs from it."""
     head = _git("rev-parse", "--short=10", "HEAD") or "unknown"
-    return head + ("-changed" if _git("status", "--porcelain", "--", "*.py", "*.scala", "pyproject.toml") else "")
+    return head + (CHANGED if _git("status", "--porcelain", "--", "*.py", "*.scala", "pyproject.toml") else "")
 
 
 def _module() -> str:

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,8 @@ from benchmarks.console import say
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.stack import down, up
 
+# The beginning of a command of this checkout.
+OWN_PROGRAM = (sys.executable, "-m", "glassflow_dagster")
 # The user with a password is for programs that do without none.
 USER = "bench"
 PASSWORD = USER
@@ -62,9 +64,9 @@ class Stack:
         """Connect to the stack's ClickHouse."""
         return clickhouse_connect.get_client(host="127.0.0.1", port=self.clickhouse_port)
 
-    def run_command(self, definition: Path) -> list[str]:
+    def run_command(self, definition: Path, program: Sequence[str] = OWN_PROGRAM) -> list[str]:
         """Return the command that runs a pipeline on this stack."""
-        return [sys.executable, "-m", "glassflow_dagster", "run", str(definition), "--state", str(self.state)]
+        return [*program, "run", str(definition), "--state", str(self.state)]
 
 
 @contextmanager

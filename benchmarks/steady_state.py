@@ -21,9 +21,9 @@ from benchmarks.console import say
 from benchmarks.events import COLUMNS
 from benchmarks.peers.task import BLOCK_ROWS, BLOCK_SECONDS, Task
 from benchmarks.pipelines import dedup_definition, visible_rows, write_definition
-from benchmarks.processes import Memory, birth, cpu_seconds_by_name, folder_bytes, tree
+from benchmarks.processes import LOG_TAIL, Memory, birth, cpu_seconds_by_name, folder_bytes, tree
 from benchmarks.results import Figures
-from benchmarks.stack import Stack
+from benchmarks.stack import OWN_PROGRAM, Stack
 from glassflow_dagster.demo.produce import PARTITIONS
 
 POLL_SECONDS = 0.1
@@ -40,7 +40,6 @@ START_SECONDS = 300.0
 # After a crash the same rows may be written again, in one or two blocks.
 STABLE_SECONDS = 10.0
 END_SECONDS = 30.0
-LOG_TAIL = 2000
 # As many keys take about half a gigabyte of ClickHouse's memory.
 _KEYS_A_QUERY = 5_000_000
 
@@ -66,7 +65,7 @@ class Consumer(Protocol):
 class ProductCase:
     """This project's pipeline, run as a user does; `conf` are Spark settings, `changes` keys of its definition.
 
-    sink, source: more keys of the sink and of the source.
+    sink, source: more keys of the sink and of the source. program: what runs it, this checkout without another.
     """
 
     name: str
@@ -75,6 +74,7 @@ class ProductCase:
     sink: Mapping[str, Any] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, tuple[str, str]] = field(default_factory=lambda: COLUMNS)
+    program: tuple[str, ...] = OWN_PROGRAM
 
     def prepare(self, task: Task, stack: Stack) -> None:
         """Write the definition, which also says how to create the table."""
@@ -86,7 +86,7 @@ class ProductCase:
     def command(self, task: Task, stack: Stack) -> list[str]:
         """Return the command `glassflow-dagster run`."""
         conf = [argument for setting in self.conf for argument in ("--conf", setting)]
-        return [*stack.run_command(stack.folder / f"{task.table}.yaml"), *conf]
+        return [*stack.run_command(stack.folder / f"{task.table}.yaml", self.program), *conf]
 
     def variables(self, _task: Task, stack: Stack) -> dict[str, str]:
         """Return the addresses of broker and ClickHouse."""

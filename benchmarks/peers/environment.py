@@ -7,7 +7,6 @@ need a Java compiler.
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.console import say
+from benchmarks.processes import call
 from glassflow_dagster.runtime.cache import cache_folder, exclusive, filled
 from glassflow_dagster.runtime.jars import pyspark_folder
 from glassflow_dagster.runtime.java import find_java
@@ -96,7 +96,7 @@ def _built(name: str, what: str, compiler: str, build: Callable[[Path], None]) -
 
 
 def _clone(version: str, origin: str, source: Path) -> None:
-    _call("git", "clone", "--quiet", "--depth", "1", "--branch", version, origin, str(source))
+    call("git", "clone", "--quiet", "--depth", "1", "--branch", version, origin, str(source))
 
 
 def _build_glassflow(programs: Path) -> None:
@@ -131,32 +131,25 @@ def _build_connect(programs: Path) -> None:
     version = java / "com" / "clickhouse" / "kafka" / "connect" / "sink" / "Version.java"
     version.write_text(_CONNECT_VERSION_CLASS, encoding="utf-8")
     files = [str(file) for file in java.rglob("*.java")]
-    _call("javac", "-nowarn", "-proc:full", "-cp", f"{jars}/*", "-d", str(classes), *files)
+    call("javac", "-nowarn", "-proc:full", "-cp", f"{jars}/*", "-d", str(classes), *files)
     shutil.copytree(source / "src" / "main" / "resources", classes, dirs_exist_ok=True)
     for unused in (source, programs / ".ivy"):
         shutil.rmtree(unused)
 
 
 def _go(*arguments: str, folder: Path, **variables: str) -> None:
-    _call("nice", "go", *arguments, folder=folder, **variables)
+    call("nice", "go", *arguments, folder=folder, **variables)
 
 
 def _uv(*arguments: str) -> None:
     if find_spec("uv") is None:
         raise SystemExit("uv is not installed; run: make setup")
-    _call(sys.executable, "-m", "uv", *arguments, "--quiet")
+    call(sys.executable, "-m", "uv", *arguments, "--quiet")
 
 
 def _ivy(*arguments: str) -> None:
     jar = next((pyspark_folder() / "jars").glob("ivy-*.jar"))
-    _call(str(find_java().executable), "-jar", str(jar), *arguments, "-types", "jar", "bundle")
-
-
-def _call(*command: str, folder: Path | None = None, **variables: str) -> None:
-    environment = {**os.environ, **variables}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
-    if done.returncode:
-        raise SystemExit((done.stderr or done.stdout)[-2000:])
+    call(str(find_java().executable), "-jar", str(jar), *arguments, "-types", "jar", "bundle")
 
 
 if __name__ == "__main__":
