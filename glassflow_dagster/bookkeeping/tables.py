@@ -22,10 +22,11 @@ from glassflow_dagster.bookkeeping.stop_requests import STOP_REQUESTS
 from glassflow_dagster.bookkeeping.windows import WINDOWS
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.identifiers import on_cluster
+from glassflow_dagster.clickhouse.layout import is_replicated
 from glassflow_dagster.clickhouse.names import has_table
 from glassflow_dagster.clickhouse.queries import execute, fetch
 from glassflow_dagster.clickhouse.target.ddl import ensure_database
-from glassflow_dagster.clickhouse.target.token_window import ensure_tokens_kept, is_replicated, window_settings
+from glassflow_dagster.clickhouse.target.token_window import ensure_tokens_kept, window_settings
 
 TABLES = (
     LEDGER, DEAD_LETTERS, SPLITS, REPLAYS, PURGES, EPOCHS, WINDOWS, LOSSES, SCHEMA_CHANGES, DRIVERS, STOP_REQUESTS,

@@ -11,8 +11,14 @@ from clickhouse_connect.driver.client import Client
 
 # Engines whose merges change the values of rows, so that a row that was inserted may not be found.
 _CHANGES_ROWS = re.compile(r"(Summing|Aggregating|Collapsing|VersionedCollapsing|Graphite|Coalescing)MergeTree$")
-# Engines that keep insert tokens in Keeper, where token and part are committed together.
-_REPLICATED = ("Replicated", "Shared")
+
+
+def is_replicated(engine: str) -> bool:
+    """Return True for an engine (or engine clause) that keeps insert tokens in Keeper, where they also expire.
+
+    Token and part are committed together there, and every replica knows the token.
+    """
+    return engine.startswith(("Replicated", "Shared"))
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class Layout:
     @property
     def tokens_unreliable_after_restart(self) -> bool:
         """True when a restart of the server may leave an insert token without its rows: a MergeTree without Keeper."""
-        return self.engine.endswith("MergeTree") and not self.engine.startswith(_REPLICATED)
+        return self.engine.endswith("MergeTree") and not is_replicated(self.engine)
 
     @property
     def keeps_rows(self) -> bool:

@@ -7,6 +7,11 @@ A server that restarted while the outcome was uncertain may know the token witho
 round. Then the table is searched for the rows, and missing ones are sent under a sequence of tokens until they are in
 the table: a token that the server knows without the rows costs one request and writes nothing. The sequence needs no
 record, as every repetition tries the same tokens in the same order.
+
+A replica may confirm a repetition whose rows are lost: the block is on a replica that has died, this replica waits for
+the quorum, and takes its end for success although the quorum has failed (waitForQuorum() in ClickHouse's
+src/Storages/MergeTree/ReplicatedMergeTreeSink.cpp). A quorum fails together with its token, so a repetition counts as
+certain when it is confirmed twice in succession: the second request finds the token, or writes the rows.
 This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
 """
 
@@ -37,7 +42,7 @@ from glassflow_dagster.clickhouse.identifiers import full_name, quote_name
 from glassflow_dagster.clickhouse.inserts.already_written import missing_rows
 from glassflow_dagster.clickhouse.inserts.block import Block
 from glassflow_dagster.clickhouse.inserts.tokens import Token
-from glassflow_dagster.clickhouse.layout import Layout, read_layout
+from glassflow_dagster.clickhouse.layout import Layout, is_replicated, read_layout
 from glassflow_dagster.clickhouse.queries import backoff_pauses
 from glassflow_dagster.clickhouse.server_run import ServerRun, read_server_run, require_same_server
 from glassflow_dagster.metrics.measures import Measures
@@ -301,12 +306,14 @@ class _BlockInsert:
 
         run: the server's run during which all earlier attempts were sent, None when unknown. When there may have been
         earlier attempts (not `is_first`), the run is checked before and after each request: a token is reliable within
-        one run only. Raises `_Restarted` when the run has changed. An error of kind UNKNOWN counts as transient until
-        its code has occurred `_UNKNOWN_REPEATS` times.
+        one run only. Raises `_Restarted` when the run has changed. A replicated table then gets the block until that is
+        confirmed twice in succession. An error of kind UNKNOWN counts as transient until its code has occurred
+        `_UNKNOWN_REPEATS` times.
         """
         body = block.body()
         settings = insert_settings(self._client, token, block.num_rows) | dict(self._settings)
         occurrences: Counter[int | None] = Counter()  # of each error code
+        is_confirmed = False
         for pause in backoff_pauses():
             try:
                 if self._inserter.fence:
@@ -316,14 +323,16 @@ class _BlockInsert:
                 self._send_measured(body, settings, block.num_rows)
                 if not is_first:
                     self._require_same_run(run)
+                if is_first or is_confirmed or not is_replicated(self._layout.engine):
+                    return
+                is_confirmed = True
+                continue
             except (ClickHouseError, OSError) as error:
                 self._raise_unless_transient(error, pause, is_first=is_first)
                 occurrences[error_code(error)] += 1
                 if self._kind_of(error) is ErrorKind.UNKNOWN and occurrences[error_code(error)] >= _UNKNOWN_REPEATS:
                     self._resolve_unknown_error(error, block, is_first=is_first)
-                is_first = False  # the attempt that failed may have inserted the block
-            else:
-                return
+                is_first = is_confirmed = False  # the attempt that failed may have inserted the block
             time.sleep(pause)
 
     def _send_measured(self, body: bytes, settings: dict[str, Any], rows: int) -> None:

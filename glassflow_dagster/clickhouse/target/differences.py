@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from glassflow_dagster.clickhouse.layout import is_replicated
 from glassflow_dagster.clickhouse.tables import Column, Table
 from glassflow_dagster.clickhouse.target.ddl import NewColumn, as_nullable, is_used_in_clauses, new_columns
 from glassflow_dagster.clickhouse.target.token_window import (
-    is_replicated,
     is_view,
     no_token_window_reason,
     unsupported_engine_reason,

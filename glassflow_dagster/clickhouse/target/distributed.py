@@ -16,13 +16,13 @@ from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.identifiers import full_name, names_in, quote_name, quote_text
+from glassflow_dagster.clickhouse.layout import is_replicated
 from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target.token_window import (
     SPARE,
     TOKENS_KEPT,
     TokenWindow,
-    is_replicated,
     own_setting,
     too_few_tokens_reason,
     window_settings,

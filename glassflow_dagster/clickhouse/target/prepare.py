@@ -8,6 +8,7 @@ from functools import partial
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.errors import TableProblem
+from glassflow_dagster.clickhouse.layout import is_replicated
 from glassflow_dagster.clickhouse.queries import execute, fetch, translate_errors
 from glassflow_dagster.clickhouse.server_run import require_one_server
 from glassflow_dagster.clickhouse.tables import Table, find_table
@@ -15,7 +16,6 @@ from glassflow_dagster.clickhouse.target import ddl
 from glassflow_dagster.clickhouse.target.differences import Difference, differences
 from glassflow_dagster.clickhouse.target.distributed import require_repeatable
 from glassflow_dagster.clickhouse.target.partition_keys import PartitionKeys
-from glassflow_dagster.clickhouse.target.token_window import is_replicated
 from glassflow_dagster.clickhouse.target.views import TableId, find_written_tables
 from glassflow_dagster.clickhouse.target.window_changes import WindowNotes, switch_on_windows
 from glassflow_dagster.config.model.pipeline import PipelineConfig

@@ -11,6 +11,7 @@ from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.errors import AccessDenied, TableProblem
 from glassflow_dagster.clickhouse.identifiers import full_name, on_cluster
+from glassflow_dagster.clickhouse.layout import is_replicated
 from glassflow_dagster.clickhouse.queries import execute, fetch
 from glassflow_dagster.clickhouse.target.views import find_written_tables
 
@@ -47,11 +48,6 @@ class NoTokenWindow(TableProblem):
     def __init__(self, database: str, table: str, engine: str) -> None:
         self.reason = no_token_window_reason(database, table, engine)
         super().__init__(unsupported_engine_reason(database, table, engine))
-
-
-def is_replicated(engine: str) -> bool:
-    """Return True for an engine (or engine clause) that keeps insert tokens in Keeper, where they also expire."""
-    return engine.startswith(("Replicated", "Shared"))
 
 
 def window_settings(engine: str, blocks: int = TOKENS_KEPT, seconds: int = TOKENS_KEPT_SECONDS) -> str:
