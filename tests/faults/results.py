@@ -102,7 +102,12 @@ follows: so far it was starting, or rebuilding its state, or in a batch that it 
 the driver did not start within the 90 s in which `killed twice` wanted to kill it again; these are three minutes now,
 and so are the 60 s which a broker had for a start after `kill -9` (once it took 70).
 `the view's sums` was no such line but a defect: a materialized view lacked 35 rows after ClickHouse was killed within
-a block, the table had them. Version 302181eb28 sends the whole block again in that case.
+a block, the table had them. Version 302181eb28 sends the whole block again in that case. `dead letter missing` of
+`replicas killed in turn` on `quorum` was one, too: a block was lost when ClickHouse gave its quorum up and confirmed
+its repetition ([a server that dies](concepts/architecture.md#a-server-that-dies)). The versions since then send a
+repeated block to replicated tables until it is confirmed twice; nothing else of a driver has changed since 302181eb28.
+`required_number_of_replicas: 1`: the pipeline wrote a row before the second replica had the table. ClickHouse then
+waits for a majority of one replica, which it never takes for reached, and the pipeline did not begin.
 
 """
 
