@@ -106,8 +106,8 @@ a block, the table had them. Version 302181eb28 sends the whole block again in t
 `replicas killed in turn` on `quorum` was one, too: a block was lost when ClickHouse gave its quorum up and confirmed
 its repetition ([a server that dies](concepts/architecture.md#a-server-that-dies)). The versions since then send a
 repeated block to replicated tables until it is confirmed twice; nothing else of a driver has changed since 302181eb28.
-`required_number_of_replicas: 1`: the pipeline wrote a row before the second replica had the table. ClickHouse then
-waits for a majority of one replica, which it never takes for reached, and the pipeline did not begin.
+`required_number_of_replicas: 1`: the pipeline wrote a row before the second replica had the table, and ClickHouse waits
+without end for a majority of [one replica](guides/operating.md#replicas); the pipeline did not begin.
 
 """
 
