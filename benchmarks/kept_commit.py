@@ -1,12 +1,14 @@
 """An earlier commit of this project, set up in the cache in an environment of its own, to be measured with this one."""
 
-import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from benchmarks.console import say
+from benchmarks.peers.environment import set_up_once
 from benchmarks.processes import call
-from glassflow_dagster.runtime.cache import cache_folder, exclusive
+from benchmarks.results import git
+from glassflow_dagster.runtime.cache import cache_folder
 
 _PROJECT = Path(__file__).parents[1]
 # These would lead the earlier commit's Python to the packages of the checkout.
@@ -19,21 +21,14 @@ def program_of(commit: str) -> tuple[str, ...]:
     The first call checks the commit out and sets it up (some minutes). Raises SystemExit where that is not possible.
     """
     folder = cache_folder() / "commits" / commit
-    complete = folder / ".venv" / "complete"
-    with exclusive(folder):
-        # A virtual environment cannot be moved after its creation, so a marker file says that it is complete.
-        if not complete.exists():
-            say(f"setting up commit {commit}, whose speed is the measure (once)")
-            _check_out(commit, folder)
-            call(*_OWN_PACKAGES, "make", "--silent", "-C", str(folder), f"PYTHON={sys.executable}", "setup")
-            complete.touch()
+    set_up_once(folder, partial(_set_up, commit, folder))
     # Spark starts its Python workers with -m, which looks for modules in the current folder first.
     return (*_OWN_PACKAGES, "PYTHONSAFEPATH=1", str(folder / ".venv" / "bin" / "glassflow-dagster"))
 
 
-def _check_out(commit: str, folder: Path) -> None:
-    find = ["git", "-C", str(_PROJECT), "cat-file", "-e", f"{commit}^{{commit}}"]
-    if subprocess.run(find, capture_output=True, check=False).returncode:
+def _set_up(commit: str, folder: Path) -> None:
+    say(f"setting up commit {commit}, whose speed is the measure (once)")
+    if not git("-C", str(_PROJECT), "rev-parse", "--verify", f"{commit}^{{commit}}"):
         raise SystemExit(
             f"{_PROJECT} has no commit {commit}, whose speed is the measure; fetch the whole history, or make this "
             "commit the measure: python -m benchmarks.quick --keep"
@@ -41,3 +36,4 @@ def _check_out(commit: str, folder: Path) -> None:
     if not folder.exists():
         call("git", "clone", "--quiet", "--no-checkout", str(_PROJECT), str(folder))
     call("git", "-C", str(folder), "checkout", "--quiet", "--detach", commit)
+    call(*_OWN_PACKAGES, "make", "--silent", "-C", str(folder), f"PYTHON={sys.executable}", "setup")

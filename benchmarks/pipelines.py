@@ -13,7 +13,7 @@ import yaml
 from clickhouse_connect.driver.client import Client
 
 from benchmarks.events import COLUMNS
-from benchmarks.processes import Memory
+from benchmarks.processes import LOG_TAIL, Memory
 from benchmarks.stack import PASSWORD, USER, Stack
 
 
@@ -164,7 +164,7 @@ def running_pipeline(stack: Stack, definition: Path) -> Iterator[subprocess.Pope
         driver.terminate()
         driver.wait()
     if driver.returncode:
-        raise SystemExit(f"{definition.stem} failed:\n{log.read_text(encoding='utf-8')[-2000:]}")
+        raise SystemExit(f"{definition.stem} failed:\n{log.read_text(encoding='utf-8')[-LOG_TAIL:]}")
 
 
 def visible_rows(client: Client, table: str) -> int:

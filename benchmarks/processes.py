@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _SAMPLE_SECONDS = 1.0
-LOG_TAIL = 2000
+LOG_TAIL = 2000  # characters, which hold a traceback's end
 
 
 class Memory(threading.Thread):

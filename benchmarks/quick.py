@@ -34,8 +34,6 @@ COMPARED = ("events_per_second", "events_per_cpu_second")
 BASELINE = PEERS["baseline"]
 PRODUCTS = (ProductCase("deduplicated"), ProductCase("stateless", changes=STATELESS))
 
-Figures = Mapping[str, Mapping[str, Sequence[float]]]
-
 
 def main() -> None:
     """Run the check; raise SystemExit where a ratio has fallen."""
@@ -91,7 +89,7 @@ def ratio_name(name: str) -> str:
     return f"{name} : baseline"
 
 
-def compare(figures: Figures, commit: str) -> list[str]:
+def compare(figures: Mapping[str, Mapping[str, Sequence[float]]], commit: str) -> list[str]:
     """Return a line for each compared ratio that is more than MOST_FALL below that of the kept commit.
 
     Says all medians that it compares, too. figures: case -> name -> its runs.

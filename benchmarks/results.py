@@ -158,8 +158,8 @@ def machine() -> dict[str, object]:
 
 def commit() -> str:
     """Return the commit that is measured, with a suffix when the code differs from it."""
-    head = _git("rev-parse", "--short=10", "HEAD") or "unknown"
-    return head + (CHANGED if _git("status", "--porcelain", "--", "*.py", "*.scala", "pyproject.toml") else "")
+    head = git("rev-parse", "--short=10", "HEAD") or "unknown"
+    return head + (CHANGED if git("status", "--porcelain", "--", "*.py", "*.scala", "pyproject.toml") else "")
 
 
 def _module() -> str:
@@ -168,7 +168,8 @@ def _module() -> str:
     return spec.name.removesuffix(".__main__") if spec else sys.argv[0]
 
 
-def _git(*arguments: str) -> str:
+def git(*arguments: str) -> str:
+    """Return what git prints; '' where it fails."""
     return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False).stdout.strip()
 
 

@@ -43,15 +43,24 @@ def python_of(environment: Environment) -> Path:
     pinned = Path(__file__).with_name(f"{environment}.txt")
     digest = hashlib.sha256(pinned.read_bytes() + sys.version.encode()).hexdigest()[:16]
     folder = cache_folder() / "peers" / f"{environment}-{digest}"
+
+    def install() -> None:
+        say(f"installing {pinned.name} into an environment of its own (once)")
+        _uv("venv", "--clear", "--python", sys.executable, str(folder))
+        _uv("pip", "install", "--python", str(folder / "bin" / "python"), "--requirement", str(pinned))
+
+    set_up_once(folder, install)
+    return folder / "bin" / "python"
+
+
+def set_up_once(folder: Path, set_up: Callable[[], None]) -> None:
+    """Set up a folder of the cache that has a virtual environment, unless it is complete; one process at a time."""
     complete = folder / "complete"
     with exclusive(folder):
         # A virtual environment cannot be moved after its creation, so a marker file says that it is complete.
         if not complete.exists():
-            say(f"installing {pinned.name} into an environment of its own (once)")
-            _uv("venv", "--clear", "--python", sys.executable, str(folder))
-            _uv("pip", "install", "--python", str(folder / "bin" / "python"), "--requirement", str(pinned))
+            set_up()
             complete.touch()
-    return folder / "bin" / "python"
 
 
 def flink_kafka_jar() -> Path:

@@ -50,7 +50,7 @@ def test_a_kept_commit_runs_its_own_package(tmp_path: Path, monkeypatch: pytest.
     folder = tmp_path / "commits" / COMMIT
     program = folder / ".venv" / "bin" / "glassflow-dagster"
     program.parent.mkdir(parents=True)
-    (folder / ".venv" / "complete").touch()
+    (folder / "complete").touch()
     # As Spark starts its workers: with -m, in whatever folder is the current one.
     program.write_text(f"#!/bin/sh\nexec {sys.executable} -m glassflow_dagster_of_the_folder\n")
     program.chmod(0o755)

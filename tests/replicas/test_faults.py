@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import FAULT_SEED
 from tests.faults.results import Results
-from tests.replicas.engine import SYSTEM, THIS_SYSTEM
+from tests.replicas.conftest import with_replicas
 from tests.replicas.fault_kinds import KINDS, REPLICAS
 from tests.replicas.fault_world import ReplicatedWorkload, ReplicatedWorld, running_replicas
 from tests.replicas.faults import WORKLOADS, run_pass
@@ -16,9 +16,6 @@ from tests.replicas.faults import WORKLOADS, run_pass
 SEED = int(os.environ[FAULT_SEED])
 
 pytestmark = pytest.mark.long
-
-# The wheel for another system has other machine code; another version of it on this one is an error.
-with_replicas = pytest.mark.skipif(THIS_SYSTEM != SYSTEM, reason=f"the engine's code is known for {SYSTEM} only")
 
 
 @pytest.mark.servers

@@ -9,8 +9,8 @@ import pytest
 from glassflow_dagster.clickhouse.inserts.block import ArrowBlock
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.clickhouse.inserts.tokens import Token
+from tests.replicas.conftest import with_replicas
 from tests.replicas.fault_world import running_replicas
-from tests.replicas.test_faults import with_replicas
 from tests.waiting import wait_until
 
 ROWS = pa.table({"n": pa.array(range(100), pa.int64())})
