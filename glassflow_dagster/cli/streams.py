@@ -36,6 +36,7 @@ from glassflow_dagster.runners.runner import LOG_LINES, DriverOptions
 from glassflow_dagster.runners.settings import RunnerSettings
 
 if TYPE_CHECKING:
+    from glassflow_dagster.clickhouse.inserts.interrupted import MutatedRows
     from glassflow_dagster.driver.options import AcceptLoss, Rebuild, RunOptions
     from glassflow_dagster.runners.remote import RemoteRunner
     from glassflow_dagster.streaming.delivery.totals import Totals
@@ -76,6 +77,11 @@ take_over_option = click.option(
     is_flag=True,
     help="Accept this machine's clock although it contradicts the times of earlier batches.",
 )
+@click.option(
+    "--mutated-rows",
+    type=click.Choice(("written", "missing")),
+    help="What rows of an interrupted insert are that an ALTER or DELETE of the table may have removed.",
+)
 @conf_option
 @pool_option
 @log_format_option
@@ -91,6 +97,7 @@ def run(
     accept_loss: bool,
     start_over: bool,
     accept_clock: bool,
+    mutated_rows: "MutatedRows | None",
     conf: tuple[str, ...],
     pool: str | None,
     log_format: LogFormat | None,
@@ -114,6 +121,7 @@ def run(
         accept=_import_accept_loss() if accept_loss else None,
         start_over=start_over,
         accept_clock=accept_clock,
+        mutated_rows=mutated_rows,
     )
     log = DriverLog(report, log_format or LogFormat.TEXT, takes_jvm_output=log_format is LogFormat.JSON)
     with python_output(log):

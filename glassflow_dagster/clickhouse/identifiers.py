@@ -5,6 +5,7 @@ is part of the name. Texts that are compared with values go as query parameters 
 """
 
 import re
+from uuid import uuid4
 
 # A name in an expression as the server formats it; texts match too, without a group, so that names in them do not.
 _NAME = re.compile(r"`((?:[^`\\]|\\.)+)`|'(?:[^'\\]|\\.)*'|\b([A-Za-z_]\w*)\b(?!\s*\()")
@@ -23,6 +24,14 @@ def quote_text(text: str) -> str:
 def full_name(database: str, table: str) -> str:
     """Return the quoted name `database.table`."""
     return f"{quote_name(database)}.{quote_name(table)}"
+
+
+def own_alias(meaning: str) -> str:
+    """Return an alias for a query over a user's table that no column of the table has, as part of it is random.
+
+    An alias hides a column of the same name in the whole SELECT, and a producer may name columns (`schema_evolution`).
+    """
+    return f"{meaning}_{uuid4().hex}"
 
 
 def names_in(expression: str) -> set[str]:

@@ -4,13 +4,19 @@ This module runs inside Spark's Python workers: it imports neither pyspark nor p
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
 
+from glassflow_dagster.clickhouse.sql_text import columns_with_ttl
+
 # Engines whose merges change the values of rows, so that a row that was inserted may not be found.
 _CHANGES_ROWS = re.compile(r"(Summing|Aggregating|Collapsing|VersionedCollapsing|Graphite|Coalescing)MergeTree$")
+# A table's TTL that sums up expired rows of one key, so that they have other values than those that were inserted.
+_SUMS_UP_EXPIRED = re.compile(r" TTL .* GROUP BY ", re.DOTALL)
+
+_NO_TABLE = ("", "", "", 0, "", "")
 
 
 def is_replicated(engine: str) -> bool:
@@ -23,11 +29,15 @@ def is_replicated(engine: str) -> bool:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its type, and its DEFAULT, MATERIALIZED or ALIAS kind and expression ('' for none)."""
+    """A column: its type, its DEFAULT, MATERIALIZED or ALIAS kind and expression ('' for none), and if it has a TTL.
+
+    has_ttl: of its own, after which the server replaces the values by the default.
+    """
 
     type: str
     default_kind: str
     default: str
+    has_ttl: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,15 +48,16 @@ class Layout:
     table: str
     engine: str
     has_ttl: bool
+    sums_up_expired: bool
     has_views: bool
     partition_key: str
     sorting_key: str
     columns: Mapping[str, Column]
 
     @property
-    def tokens_unreliable_after_restart(self) -> bool:
-        """True when a restart of the server may leave an insert token without its rows: a MergeTree without Keeper."""
-        return self.engine.endswith("MergeTree") and not is_replicated(self.engine)
+    def is_merge_tree(self) -> bool:
+        """True for an engine of the MergeTree family, which may remember insert tokens."""
+        return self.engine.endswith("MergeTree")
 
     @property
     def keeps_rows(self) -> bool:
@@ -56,14 +67,18 @@ class Layout:
     @property
     def changes_rows(self) -> bool:
         """True when merges change the values of rows, so that inserted rows cannot be found by their values."""
-        return _CHANGES_ROWS.search(self.engine) is not None
+        return self.sums_up_expired or _CHANGES_ROWS.search(self.engine) is not None
+
+    def lasting(self, names: Iterable[str]) -> list[str]:
+        """Return those of the columns whose values the server keeps: a column's own TTL removes them one day."""
+        return [name for name in names if not self.columns[name].has_ttl]
 
 
 def read_layout(client: Client, database: str, table: str) -> Layout:
     """Return a table's layout, with engine '' when the table is missing; raises the client's own errors."""
     where = {"database": database, "name": table}
     tables = client.query(
-        "SELECT engine, position(engine_full, ' TTL ') > 0, notEmpty(dependencies_table), partition_key, sorting_key "
+        "SELECT engine, engine_full, create_table_query, notEmpty(dependencies_table), partition_key, sorting_key "
         "FROM system.tables WHERE database = {database:String} AND name = {name:String}",
         parameters=where,
     ).result_rows
@@ -72,14 +87,19 @@ def read_layout(client: Client, database: str, table: str) -> Layout:
         "WHERE database = {database:String} AND table = {name:String}",
         parameters=where,
     ).result_rows
-    engine, has_ttl, has_views, partition_key, sorting_key = tables[0] if tables else ("", 0, 0, "", "")
+    engine, engine_full, create_query, has_views, partition_key, sorting_key = tables[0] if tables else _NO_TABLE
+    with_ttl = columns_with_ttl(create_query)
     return Layout(
         database=database,
         table=table,
         engine=engine,
-        has_ttl=bool(has_ttl),
+        has_ttl=" TTL " in engine_full,
+        sums_up_expired=_SUMS_UP_EXPIRED.search(engine_full) is not None,
         has_views=bool(has_views),
         partition_key=partition_key,
         sorting_key=sorting_key,
-        columns={name: Column(kind, default_kind, default) for name, kind, default_kind, default in columns},
+        columns={
+            name: Column(kind, default_kind, default, has_ttl=name in with_ttl)
+            for name, kind, default_kind, default in columns
+        },
     )

@@ -7,6 +7,7 @@ This module runs inside Spark's Python workers: it imports neither pyspark nor p
 """
 
 from datetime import UTC, datetime
+from hashlib import sha256
 
 from clickhouse_connect.driver.client import Client
 from pydantic import BaseModel
@@ -15,6 +16,7 @@ from glassflow_dagster.clickhouse.errors import ClickHouseRefused
 
 # Two readings of one start differ by up to a second, as uptime() counts whole seconds, and by corrections of the clock.
 _SAME_START_MS = 2_000  # milliseconds
+_MINUTE_MS = 60_000
 
 # Number of connections that are opened to detect several servers behind one address; a load balancer that chooses
 # between two servers at random stays undetected once in 32 times.
@@ -55,6 +57,14 @@ class ServerRun(BaseModel):
     def of_marked(cls, server: str, name: str, uuid: str, started_ms: int) -> "ServerRun":
         """Return the run from `MARKED_RUN_COLUMNS` of the row of `MARKED_TABLE`; uuid: empty if it is not visible."""
         return cls.of(server, f"{name} {uuid}", started_ms)
+
+    @property
+    def key(self) -> str:
+        """A short text that no other run has; nearly always the same for two readings of one run, whose starts differ.
+
+        The start is part of it for users who may not see what each start draws anew.
+        """
+        return sha256(f"{self.server} {self.process} {self.started_ms // _MINUTE_MS}".encode()).hexdigest()[:16]
 
     def is_same(self, other: "ServerRun") -> bool:
         """Return True when both are the same run of the same server, so that insert tokens are reliable.

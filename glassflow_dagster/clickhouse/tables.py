@@ -8,6 +8,7 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.queries import fetch
+from glassflow_dagster.clickhouse.sql_text import columns_with_ttl
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.sink import Mapping
 from glassflow_dagster.config.model.types import ColumnType, parse_column_type
@@ -20,12 +21,13 @@ _KEEPS_ROWS = ("Log", "TinyLog", "StripeLog", "Memory")
 class Column:
     """A column: its type, the kind of its default expression (`DEFAULT`, `MATERIALIZED`, ... or ''), its type's text.
 
-    text: the type exactly as the server writes it.
+    text: the type exactly as the server writes it. has_ttl: of its own, after which the server empties its values.
     """
 
     type: ColumnType
     default_kind: str
     text: str
+    has_ttl: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,13 +81,14 @@ def find_table(client: Client, database: str, name: str) -> Table | None:
     where = {"database": database, "name": name}
     tables = fetch(
         client,
-        "SELECT engine, engine_full, total_rows, sorting_key, partition_key FROM system.tables "
+        "SELECT engine, engine_full, create_table_query, total_rows, sorting_key, partition_key FROM system.tables "
         "WHERE database = {database:String} AND name = {name:String}",
         where,
     )
     if not tables:
         return None
-    engine, engine_full, rows, sorting_key, partition_key = tables[0]
+    engine, engine_full, create_query, rows, sorting_key, partition_key = tables[0]
+    with_ttl = columns_with_ttl(create_query)
     columns = fetch(
         client,
         "SELECT name, type, default_kind FROM system.columns "
@@ -97,7 +100,10 @@ def find_table(client: Client, database: str, name: str) -> Table | None:
         name=name,
         engine=engine,
         engine_full=engine_full,
-        columns={column: Column(_column_type(kind), default_kind, kind) for column, kind, default_kind in columns},
+        columns={
+            column: Column(_column_type(kind), default_kind, kind, has_ttl=column in with_ttl)
+            for column, kind, default_kind in columns
+        },
         # NULL for engines that do not know their number of rows, such as views.
         rows=int(rows) if rows is not None else count_rows(client, database, name),
         ttl=" TTL " in engine_full,

@@ -17,6 +17,7 @@ from glassflow_dagster.bookkeeping.dead_letters import DeadLetter
 from glassflow_dagster.bookkeeping.ledger import newest_checkpoint
 from glassflow_dagster.bookkeeping.replays import ReplayMark, insert_replay_marks, last_replay_offset
 from glassflow_dagster.bookkeeping.schema import NEVER
+from glassflow_dagster.clickhouse.inserts.batch_begin import BatchBegin
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.queries import translate_errors
@@ -120,7 +121,7 @@ def replay(config: PipelineConfig, condition: str, report: Report) -> ReplayResu
     ensure_replay_topic(config)
     sender = _Sender(config)
     server_run = translate_errors(store.client, lambda: read_server_run(store.client))
-    inserter = Inserter(store.client, retry_seconds=_RETRY_SECONDS, report=lambda _: None, begun=server_run)
+    inserter = Inserter(store.client, retry_seconds=_RETRY_SECONDS, report=lambda _: None, begin=BatchBegin(server_run))
     # An interrupted replay may have sent dead letters without marking them.
     _mark(inserter, store, config, _sent_without_mark(store, config))
     of_earlier_checkpoint, already_sent, too_often, of_pairs = store.fetch(

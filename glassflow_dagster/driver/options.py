@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from clickhouse_connect.driver.client import Client
     from pyspark.sql import SparkSession
 
+    from glassflow_dagster.clickhouse.inserts.interrupted import MutatedRows
     from glassflow_dagster.clickhouse.tables import Table
     from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 
@@ -27,7 +28,7 @@ AcceptLoss: TypeAlias = "Callable[[Client, PipelineConfig, Sequence[Table], Chec
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of a run; the last four fields are for recovery.
+    """The options of a run; the last five fields are for recovery.
 
     state: the folder of all pipelines. until_caught_up: end when all records are read. spark: settings of `--conf`.
     pool: the pool to run in, in place of the definition's; None for that. submission: of this driver, where another
@@ -35,6 +36,7 @@ class RunOptions:
     rebuild: rebuilds a lost or damaged checkpoint (`--rebuild-state`). accept: continues without records or a
     checkpoint that are lost (`--accept-loss`). start_over: read the topics again from their beginning, into empty
     tables (`--start-over`). accept_clock: do not compare the machine's clock with earlier batches (`--accept-clock`).
+    mutated_rows: what rows of an interrupted insert are that a mutation may have removed (`--mutated-rows`).
     """
 
     state: Path
@@ -48,6 +50,7 @@ class RunOptions:
     accept: "AcceptLoss | None" = None
     start_over: bool = False
     accept_clock: bool = False
+    mutated_rows: "MutatedRows | None" = None
 
     def pool_of(self, config: PipelineConfig) -> str | None:
         """Return the pool whose JVM the run shares; None where it has its own."""

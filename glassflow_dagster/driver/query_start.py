@@ -142,6 +142,7 @@ class QueryStarter:
             waiting=before.waiting,
             only_batch=only_batch,
             partitioned=partitioned,
+            mutated_rows=self.run.options.mutated_rows,
         )
         if config.source.signal:
             # Until a batch has told how many events its records have.

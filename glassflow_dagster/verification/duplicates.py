@@ -17,7 +17,7 @@ from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.bookkeeping.ledger import LEDGER
 from glassflow_dagster.bookkeeping.tables import require_bookkeeping_tables
-from glassflow_dagster.clickhouse.identifiers import full_name, quote_text
+from glassflow_dagster.clickhouse.identifiers import full_name, own_alias, quote_text
 from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.tables import Table, require_table
 from glassflow_dagster.config.model.checks import Checks
@@ -40,6 +40,8 @@ from glassflow_dagster.verification.row_time import RowTime, arrival_column
 # Of a table too large for a full search, only rows of this time are searched, or of two windows if that is longer.
 RECENT = timedelta(days=1)
 _EXAMPLES = 3  # keys named in the report
+# Aliases beside the table's columns.
+_KEY, _CAME = own_alias("key"), own_alias("came")
 
 # Reasons for comparing only the numbers of rows and keys.
 _NO_TIME = (
@@ -239,8 +241,9 @@ def duplicates_query(search: Search, *, final: bool) -> str:
     hashed = f"sipHash64({search.key})"
     repeated = f"SELECT {hashed} FROM {source} WHERE {search.condition} GROUP BY 1 HAVING count() > 1"
     rows = (
-        f"SELECT {search.key} AS key, {search.time.milliseconds} AS came FROM {source} "
-        f"WHERE {search.condition} AND {hashed} IN ({repeated})"
+        f"SELECT {_KEY} AS key, {_CAME} AS came FROM ("
+        f"SELECT {search.key} AS {_KEY}, {search.time.milliseconds} AS {_CAME} FROM {source} "
+        f"WHERE {search.condition} AND {hashed} IN ({repeated}))"
     )
     # .1: batch, .2: came, .3: due; arrays of ClickHouse begin at 1.
     near = f"(times[i + 1].1 - times[i].3 < {search.window_ms}) AND (times[i + 1].2 - times[i].2 < {search.window_ms})"

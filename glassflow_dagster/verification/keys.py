@@ -2,7 +2,7 @@
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.identifiers import quote_name
+from glassflow_dagster.clickhouse.identifiers import own_alias, quote_name
 from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
@@ -13,6 +13,9 @@ from glassflow_dagster.expressions.language.syntax import Field
 # Types in which two different keys may become one value: "2024-01-01 00:00:00" and 1704067200, the texts "::1" and
 # "0::1" or "1.5" and "1.50", or numbers that differ after seven digits.
 _LOSSY = frozenset({"DateTime", "DateTime64", "Date", "Date32", "IPv6", "Decimal", "Float32"})
+
+# An alias beside the table's columns.
+_ROWS = own_alias("rows")
 
 # A source_id and the name of a field of it.
 _Field = tuple[str, str]
@@ -83,6 +86,6 @@ def count_keys(client: Client, source: str, key: str, condition: str = "1") -> t
 
     Keys are distinguished by a 128-bit hash, as in `uniqExact`; but GROUP BY can spill to the server's disk.
     """
-    groups = f"SELECT count() AS n FROM {source} WHERE {condition} GROUP BY sipHash128({key})"
-    rows, keys = fetch(client, f"SELECT sum(n), count() FROM ({groups})")[0]
+    groups = f"SELECT count() AS {_ROWS} FROM {source} WHERE {condition} GROUP BY sipHash128({key})"
+    rows, keys = fetch(client, f"SELECT sum({_ROWS}), count() FROM ({groups})")[0]
     return int(rows), int(keys)

@@ -3,8 +3,8 @@
 Used after a restart of the server, when insert tokens are unreliable. ClickHouse inserts a block's rows of one
 partition as one part, so all of them are in the table or none. Rows are compared by a hash of the columns that the
 block fills; a column with the record's position in Kafka or with the batch time makes rows of different records
-distinct. If all rows of a partition equal rows of other records, it cannot be known whether they were inserted: they
-count as written.
+distinct: then any of a part's rows proves that it was inserted, even if others were deleted since. If all rows of a
+partition equal rows of other records, it cannot be known whether they were inserted: they count as written.
 This module runs inside Spark's Python workers: it imports neither pyspark nor pandas.
 """
 
@@ -15,13 +15,20 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.identifiers import full_name, names_in, quote_name, quote_text
+from glassflow_dagster.clickhouse.identifiers import full_name, names_in, own_alias, quote_name, quote_text
 from glassflow_dagster.clickhouse.inserts.block import Block
 from glassflow_dagster.clickhouse.inserts.external_block import BLOCK, ROW, external_table, read_settings
 from glassflow_dagster.clickhouse.layout import Layout
+from glassflow_dagster.clickhouse.sql_text import split_at_commas
 
 # Types that may store one value in several forms.
 _LOOSE = re.compile(r"\b(JSON|Dynamic|Variant)\b")
+
+# The end of a sorting key's part that is in reverse order.
+_DIRECTION = re.compile(r"\s+(?:ASC|DESC)$")
+
+# Columns of the search's own, beside those of the table and the block.
+_PARTITION, _DIGEST, _ROWS = own_alias("partition"), own_alias("digest"), own_alias("rows")
 
 # Find rows with NULL in the sorting key as well.
 _SETTINGS = {"transform_null_in": 1}
@@ -36,7 +43,13 @@ def missing_rows(client: Client, layout: Layout, block: Block) -> list[int]:
     # count: the number of rows of the table with the hash `digest`.
     for row, partition, digest, count in _search(client, layout, block):
         by_partition[str(partition)].append((row, digest, count))
-    missing = [row for rows in by_partition.values() if not _is_part_written(rows, layout) for row, _, _ in rows]
+    any_row_proves = block.is_distinct or not layout.keeps_rows
+    missing = [
+        row
+        for rows in by_partition.values()
+        if not _is_part_written(rows, any_row_proves=any_row_proves)
+        for row, _, _ in rows
+    ]
     return sorted(missing)
 
 
@@ -57,50 +70,76 @@ def written_rows(client: Client, layout: Layout, block: Block) -> list[int]:
     return sorted(written)
 
 
-def _is_part_written(rows: Sequence[tuple[int, bytes, int]], layout: Layout) -> bool:
+def _is_part_written(rows: Sequence[tuple[int, bytes, int]], *, any_row_proves: bool) -> bool:
     """Return True when the table has the block's rows of one partition.
 
-    rows: (row number, hash of its values, number of rows of the table with this hash).
+    rows: (row number, hash of its values, number of rows of the table with this hash). any_row_proves: one row that is
+    found proves that the part was inserted. So it is where no other record makes an equal row; and where the server
+    removes single rows of a part (merges by key, a TTL), so that no more can be asked for.
     """
-    wanted = Counter(digest for _, digest, _ in rows)
     written = {digest: count for _, digest, count in rows}
-    # The number of hashes of which the table has at least as many rows as the block.
-    complete = sum(written[digest] >= count for digest, count in wanted.items())
-    # Merges and a TTL remove single rows of a part; any remaining row proves that the part was inserted.
-    return complete == len(wanted) if layout.keeps_rows else complete > 0
+    if any_row_proves:
+        return any(written.values())
+    wanted = Counter(digest for _, digest, _ in rows)
+    return all(written[digest] >= count for digest, count in wanted.items())
 
 
 def _search_query(layout: Layout, block: Block) -> str:
     """Return the SELECT of (row number, partition, hash, number of rows of the table with this hash) for a block.
 
     The block is sent along as the external table `glassflow_block`. The CTEs: `filled` is the block with the columns
-    that the server fills, `wanted` has its rows' partitions and hashes, `there` the number of the table's rows by hash.
+    that the server fills, `wanted` has its rows' partitions and hashes, `found` the number of the table's rows by hash.
     """
-    table = full_name(layout.database, layout.table)
     digest = _digest(layout, block)
-    key = layout.sorting_key
-    by_key = f"({key}) IN (SELECT {key} FROM filled) AND " if _can_filter_by_sorting_key(layout) else ""
+    conditions = [*_key_condition(layout, block), f"{digest} IN (SELECT {_DIGEST} FROM wanted)"]
     return (
         f"WITH {_filled_block(layout, block)}, "
-        f"wanted AS (SELECT {ROW}, {_partition(layout)} AS part, {digest} AS digest FROM filled), "
-        f"there AS (SELECT {digest} AS digest, count() AS rows FROM {table} "
-        f"WHERE {by_key}{digest} IN (SELECT digest FROM wanted) GROUP BY digest) "
-        f"SELECT {ROW}, part, wanted.digest, there.rows FROM wanted LEFT JOIN there ON wanted.digest = there.digest"
+        f"wanted AS (SELECT {ROW}, {_partition(layout)} AS {_PARTITION}, {digest} AS {_DIGEST} FROM filled), "
+        f"found AS (SELECT {digest} AS {_DIGEST}, count() AS {_ROWS} FROM {full_name(layout.database, layout.table)} "
+        f"WHERE {' AND '.join(conditions)} GROUP BY {_DIGEST}) "
+        f"SELECT {ROW}, {_PARTITION}, wanted.{_DIGEST}, found.{_ROWS} FROM wanted "
+        f"LEFT JOIN found ON wanted.{_DIGEST} = found.{_DIGEST}"
+    )
+
+
+def _key_condition(layout: Layout, block: Block) -> list[str]:
+    """Return the SQL condition that the keys allow on rows of the block, which the server's index serves; [] for none.
+
+    Only of parts of the keys that are computed from columns that the block fills: another column's default may have
+    another value now (`now()`), or may have been altered. Without floats: a NaN in the key equals nothing.
+    """
+    parts = (
+        _DIRECTION.sub("", part) for key in (layout.partition_key, layout.sorting_key) for part in split_at_commas(key)
+    )
+    usable = dict.fromkeys(part for part in parts if _is_filled(part, layout, block))
+    if not usable:
+        return []
+    key = ", ".join(usable)
+    return [f"({key}) IN (SELECT {key} FROM {BLOCK})"]
+
+
+def _is_filled(part: str, layout: Layout, block: Block) -> bool:
+    """Return True when a part of a key is computed from columns that the block fills, none of them a float."""
+    columns = names_in(part) & layout.columns.keys()
+    return (
+        bool(columns)
+        and columns <= set(block.column_names)
+        and not any("Float" in layout.columns[c].type for c in columns)
     )
 
 
 def _filled_block(layout: Layout, block: Block) -> str:
-    """Return a WITH clause for the block plus the columns that the server fills, as far as the keys depend on them."""
+    """Return a WITH clause for the block plus the columns that the server fills, as far as the partition needs them."""
     computed = [f"{expression} AS {quote_name(name)}" for name, expression in _computed(layout, block.column_names)]
     return f"filled AS (SELECT {', '.join(['*', *computed])} FROM {BLOCK})"
 
 
 def _computed(layout: Layout, filled: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (column, SQL expression) of each column that the table's keys depend on and the block does not fill.
+    """Yield (column, SQL expression) of each column that the partition depends on and the block does not fill.
 
     filled: the block's columns. Default expressions may use further columns, which are followed.
     """
-    unvisited_expressions, seen_columns = [layout.partition_key, layout.sorting_key], set(filled)
+    unvisited_expressions, seen_columns = [layout.partition_key], set(filled)
     while unvisited_expressions:
         for name in sorted(names_in(unvisited_expressions.pop()) & layout.columns.keys() - seen_columns):
             seen_columns.add(name)
@@ -117,8 +156,8 @@ def _partition(layout: Layout) -> str:
 
 
 def _digest(layout: Layout, block: Block) -> str:
-    """Return the SQL of a 128-bit hash of the columns that the block fills."""
-    columns = [_value(name, layout.columns[name].type) for name in block.column_names]
+    """Return the SQL of a 128-bit hash of the columns that the block fills and the server keeps."""
+    columns = [_value(name, layout.columns[name].type) for name in layout.lasting(block.column_names)]
     return f"sipHash128(formatRow('RowBinary', {', '.join(columns)}))"
 
 
@@ -126,12 +165,6 @@ def _value(name: str, kind: str) -> str:
     """Return the SQL of a column's value as it is hashed."""
     # ClickHouse stores the paths of a JSON value in another order than it was sent, so compare its text.
     return f"toString({quote_name(name)})" if _LOOSE.search(kind) else quote_name(name)
-
-
-def _can_filter_by_sorting_key(layout: Layout) -> bool:
-    """Return True when the table has a sorting key without floats: a NaN in the key equals nothing."""
-    kinds = [layout.columns[name].type for name in names_in(layout.sorting_key) & layout.columns.keys()]
-    return bool(layout.sorting_key) and not any("Float" in kind for kind in kinds)
 
 
 def _search(client: Client, layout: Layout, block: Block) -> Sequence[Sequence[Any]]:

@@ -6,7 +6,7 @@ This module runs inside Spark's Python workers: it imports neither pyspark nor p
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import numpy as np
@@ -28,6 +28,10 @@ class Block(Protocol):
     def num_rows(self) -> int:
         """The number of rows."""
 
+    @property
+    def is_distinct(self) -> bool:
+        """True when no other record makes a row that equals one of these, as each has its record's position."""
+
     def slice(self, first: int, rows: int) -> Self:
         """Return `rows` rows from the row `first` on."""
 
@@ -47,6 +51,7 @@ class ArrowBlock:
 
     table: pa.Table
     format = "ArrowStream"
+    is_distinct = False
 
     @property
     def column_names(self) -> Sequence[str]:
@@ -90,6 +95,7 @@ class RowBinaryBlock:
 
     columns: tuple[tuple[str, str], ...]
     rows: pa.ChunkedArray
+    is_distinct: bool = False
     format = "RowBinaryWithNamesAndTypes"
 
     @property
@@ -104,11 +110,11 @@ class RowBinaryBlock:
 
     def slice(self, first: int, rows: int) -> "RowBinaryBlock":
         """Return `rows` rows from the row `first` on."""
-        return RowBinaryBlock(self.columns, self.rows.slice(first, rows))
+        return replace(self, rows=self.rows.slice(first, rows))
 
     def take(self, rows: Sequence[int]) -> "RowBinaryBlock":
         """Return the rows with these numbers."""
-        return RowBinaryBlock(self.columns, self.rows.take(pa.array(rows, pa.int64())))
+        return replace(self, rows=self.rows.take(pa.array(rows, pa.int64())))
 
     def body(self) -> bytes:
         """Return names and types, and the rows, one after the other, as they are in Arrow's buffers already."""

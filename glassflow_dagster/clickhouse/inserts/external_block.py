@@ -9,10 +9,12 @@ from typing import Any
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.external import ExternalData
 
-from glassflow_dagster.clickhouse.identifiers import quote_name
+from glassflow_dagster.clickhouse.identifiers import own_alias, quote_name
 from glassflow_dagster.clickhouse.inserts.block import Block
 
-BLOCK, ROW = "glassflow_block", "glassflow_row"
+BLOCK = "glassflow_block"
+# A column beside the block's own, which may have any name.
+ROW = own_alias("glassflow_row")
 
 _SETTINGS = {
     # The block's columns have the table's types, unusual ones included.

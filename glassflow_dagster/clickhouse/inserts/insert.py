@@ -36,15 +36,20 @@ from glassflow_dagster.clickhouse.errors import (
     classify,
     error_code,
     explain,
-    is_right_missing,
 )
 from glassflow_dagster.clickhouse.identifiers import full_name, quote_name
-from glassflow_dagster.clickhouse.inserts.already_written import missing_rows
+from glassflow_dagster.clickhouse.inserts.batch_begin import BatchBegin, TableState, read_state
 from glassflow_dagster.clickhouse.inserts.block import Block
+from glassflow_dagster.clickhouse.inserts.interrupted import (
+    QUERY_ID_PREFIX,
+    InterruptedInsert,
+    MutatedRows,
+    Restarted,
+)
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.layout import Layout, is_replicated, read_layout
 from glassflow_dagster.clickhouse.queries import backoff_pauses
-from glassflow_dagster.clickhouse.server_run import ServerRun, read_server_run, require_same_server
+from glassflow_dagster.clickhouse.server_run import require_same_server
 from glassflow_dagster.metrics.measures import Measures
 
 # ClickHouse rejects a block with rows of more partitions than this (its setting max_partitions_per_insert_block).
@@ -101,11 +106,6 @@ _PINNED_WHERE_KNOWN: dict[str, Any] = {
 
 # An unknown error that occurs fewer times is taken for transient.
 _UNKNOWN_REPEATS = 3
-# Number of tokens to try after restarts: each further one needs a server that died during the one before.
-_MOST_TOKENS = 20
-_POLL_SECONDS = 0.2
-# Query ids are this prefix, the token and a UUID.
-_QUERY_ID_PREFIX = "glassflow/"
 
 
 class Fence(Protocol):
@@ -119,17 +119,19 @@ class Fence(Protocol):
 class Inserter:
     """Inserts the blocks of one batch, or of one command, each repeated until its outcome is certain.
 
-    retry_seconds: the time limit of one insert. fence: checked before every attempt; None when no driver writes. begun:
-    the server's run when the batch began; none of its blocks was sent to an earlier run; None when unknown. repeated:
-    whether an earlier attempt at the batch may have sent some of the blocks. measures: of its requests.
+    retry_seconds: the time limit of one insert. fence: checked before every attempt; None when no driver writes. begin:
+    the server when the batch began. repeated: whether an earlier attempt at the batch may have sent some of the blocks.
+    mutated_rows: what rows of an earlier attempt are that cannot be found since a mutation; None when nobody has said
+    so. measures: of its requests.
     """
 
     client: Client
     retry_seconds: float
     report: Callable[[str], None]
     fence: Fence | None = None
-    begun: ServerRun | None = None
+    begin: BatchBegin = field(default_factory=BatchBegin)
     repeated: bool = False
+    mutated_rows: MutatedRows | None = None
     measures: Measures = field(default_factory=Measures)
     _layouts: dict[tuple[str, str], Layout] = field(default_factory=dict)
     # (table, error code) of unknown errors that proved to be caused by rows.
@@ -154,6 +156,10 @@ class Inserter:
         """Record that the server restarted: from now on no block counts as sent for the first time."""
         self.repeated = True
 
+    def forget_layout(self, database: str, table: str) -> None:
+        """Read a table's layout again when it is needed: another table may have taken its place."""
+        self._layouts.pop((database, table), None)
+
     def layout(self, database: str, table: str) -> Layout:
         """Return a table's layout, which is read once; raises the client's own errors."""
         table_id = (database, table)
@@ -168,10 +174,6 @@ class Inserter:
     def add_row_error(self, table: str, error: BaseException) -> None:
         """Classify an error's code as caused by rows from now on, for this table."""
         self._row_errors.add((table, error_code(error)))
-
-
-class _Restarted(Exception):
-    """The server has restarted since an earlier attempt, so the block's token is unreliable."""
 
 
 class _BlockInsert:
@@ -201,92 +203,32 @@ class _BlockInsert:
     def run(self) -> None:
         """Send the block; after a restart of the server, find and send the rows that are missing.
 
-        Nothing is certain in a repeated batch: the driver that began it may have inserted the block. `begun` is the
-        run of the server (from one start to the next) in which the batch began.
+        Nothing is certain in a repeated batch: the driver that began it may have inserted the block.
         """
         try:
-            self._send_until_certain(
-                self._block, self._token, self._inserter.begun, is_first=not self._inserter.repeated
-            )
-        except _Restarted:
+            self._send_until_certain(self._block, self._token, self._at_begin, is_first=not self._inserter.repeated)
+        except Restarted:
             self._inserter.note_restart()
-            self._send_missing_rows()
+            self._inserter.forget_layout(self._database, self._table)
+            InterruptedInsert(
+                self._client, self._layout, self._block, self._token,
+                begin=self._inserter.begin, mutated_rows=self._inserter.mutated_rows, deadline=self._deadline,
+                report=self._inserter.report, retry=self._retry, send=self._send_again,
+            ).complete()  # fmt: skip
 
-    def _send_missing_rows(self) -> None:
-        """Search the table for the block's rows and send missing ones, repeated until no row is missing.
+    def _send_again(self, block: Block, token: Token, before: TableState) -> None:
+        self._send_until_certain(block, token, before, is_first=False)
 
-        Each pass uses the next token of `Token.again`, since the server may know the last one without the rows. Another
-        restart of the server begins the next pass; after `_MOST_TOKENS` passes `ClickHouseUnreachable` is raised.
+    @property
+    def _at_begin(self) -> TableState:
+        return self._inserter.begin.state_of(self._name)
 
-        A table with views first gets the whole block under its own token, and drops the partitions that it has: a view
-        keeps one block per token, so after some of the partitions it would take no others.
-        """
-        self._inserter.report(
-            f"{self._name}: ClickHouse restarted during an insert; searching the table for the insert's rows "
-            f"({self._token})"
-        )
-        views_have_block = not self._layout.has_views
-        for attempt in range(_MOST_TOKENS):
-            try:
-                run = self._retry(lambda: read_server_run(self._client))
-                missing = self._retry(self._find_missing_rows)
-                if not views_have_block:
-                    self._send_until_certain(self._block, self._token, run, is_first=False)
-                    views_have_block = True
-                elif missing:
-                    self._warn_of_views(len(missing))
-                    # The next pass checks that the rows have arrived.
-                    token = self._token.again(attempt)
-                    self._send_until_certain(self._block.take(missing), token, run, is_first=False)
-                else:
-                    return
-            except _Restarted:
-                continue
-        raise ClickHouseUnreachable(
-            f"{self._name}: a block is still missing after {_MOST_TOKENS} attempts, each after a restart of "
-            f"ClickHouse ({self._token}); check the server, then start the pipeline again; it first searches the "
-            "table for the block's rows"
-        )
-
-    def _warn_of_views(self, rows: int) -> None:
-        """Report that views get rows of the block once more; their table knew the block's token without the rows."""
-        if self._layout.has_views:
-            self._inserter.report(
-                f"warning: the materialized views of {self._name} may have {rows} rows twice, because ClickHouse "
-                f"restarted when it had stored an insert's token and not yet its rows ({self._token}); compare the "
-                "views with the table"
-            )
+    def _read_state(self) -> TableState:
+        return read_state(self._client, self._database, self._table)
 
     @property
     def _layout(self) -> Layout:
         return self._inserter.layout(self._database, self._table)
-
-    def _find_missing_rows(self) -> list[int]:
-        """Wait until no earlier request of this block is running; return the row numbers missing in the table."""
-        while self._is_request_running():
-            if time.monotonic() > self._deadline:
-                raise ClickHouseUnreachable(
-                    f"{self._name}: an earlier insert of a block is still running ({self._token})"
-                )
-            time.sleep(_POLL_SECONDS)
-        return missing_rows(self._client, self._layout, self._block)
-
-    def _is_request_running(self) -> bool:
-        """Return True while the server runs a request of this block; False with a warning when that is not visible."""
-        own_requests = "SELECT count() FROM system.processes WHERE startsWith(query_id, {token:String})"
-        try:
-            result_rows = self._client.query(
-                own_requests, parameters={"token": f"{_QUERY_ID_PREFIX}{self._token}"}
-            ).result_rows
-        except ClickHouseError as error:
-            if not is_right_missing(error):
-                raise
-            self._inserter.report(
-                f"warning: cannot see whether an earlier insert into {self._name} is still running; assuming that it "
-                "has ended; grant SELECT ON system.processes to the pipeline's user"
-            )
-            return False
-        return bool(result_rows[0][0])
 
     def _retry(self, query: Callable[[], Any]) -> Any:
         """Return the result of `query`, repeated on transient errors until the insert's deadline.
@@ -301,13 +243,13 @@ class _BlockInsert:
             time.sleep(pause)
         raise AssertionError("the pauses have no end")
 
-    def _send_until_certain(self, block: Block, token: Token, run: ServerRun | None, *, is_first: bool) -> None:
+    def _send_until_certain(self, block: Block, token: Token, before: TableState, *, is_first: bool) -> None:
         """Send a block under a token until its outcome is certain.
 
-        run: the server's run during which all earlier attempts were sent, None when unknown. When there may have been
-        earlier attempts (not `is_first`), the run is checked before and after each request: a token is reliable within
-        one run only. Raises `_Restarted` when the run has changed. A replicated table then gets the block until that is
-        confirmed twice in succession. An error of kind UNKNOWN counts as transient until its code has occurred
+        before: the state in which all earlier attempts were sent. When there may have been earlier attempts (not
+        `is_first`), the state is checked before and after each request: a token is reliable within one run of the
+        server, and one table. Raises `Restarted` when it has changed. A replicated table then gets the block until
+        that is confirmed twice in succession. An error of kind UNKNOWN counts as transient until its code has occurred
         `_UNKNOWN_REPEATS` times.
         """
         body = block.body()
@@ -319,10 +261,10 @@ class _BlockInsert:
                 if self._inserter.fence:
                     self._inserter.fence.require_newest_cached(self._client)
                 if not is_first:
-                    self._require_same_run(run)
+                    self._require_unchanged(before)
                 self._send_measured(body, settings, block.num_rows)
                 if not is_first:
-                    self._require_same_run(run)
+                    self._require_unchanged(before)
                 if is_first or is_confirmed or not is_replicated(self._layout.engine):
                     return
                 is_confirmed = True
@@ -341,25 +283,30 @@ class _BlockInsert:
         _send(self._client, self._statement, body, settings)
         self._inserter.measures.add_insert(self._name, time.monotonic() - began, rows, len(body))
 
-    def _require_same_run(self, run: ServerRun | None) -> None:
-        """Raise `_Restarted` unless the server is still in `run`; None (unknown) counts as a restart.
+    def _require_unchanged(self, before: TableState) -> None:
+        """Raise `Restarted` unless run and table are still those of `before`; an unknown run counts as a restart.
 
-        Does nothing for tables whose tokens survive a restart. Only warns for engines whose merges change rows, as in a
-        SummingMergeTree: a row that was merged cannot be found by its values. Raises `ClickHouseRefused` when another
-        server answers.
+        Tokens of replicated tables survive a restart, but not another table of that name. Only warns for tables whose
+        rows cannot be searched for, as in a SummingMergeTree: a row that was merged cannot be found by its values.
+        Raises `ClickHouseRefused` when another server answers.
         """
-        if not self._layout.tokens_unreliable_after_restart:
+        layout = self._layout
+        if not layout.is_merge_tree:
             return
-        now = read_server_run(self._client)
-        if run is not None:
-            require_same_server(self._client, run, now, self._name)
-            if now.is_same(run):
-                return
-        if not self._layout.changes_rows:
-            raise _Restarted
+        now = self._read_state()
+        if is_replicated(layout.engine):
+            if not before.is_same_table(now):
+                raise Restarted
+            return
+        if before.run and now.run:
+            require_same_server(self._client, before.run, now.run, self._name)
+        if before.is_unchanged(now):
+            return
+        if layout.lasting(self._block.column_names) and not layout.changes_rows:
+            raise Restarted
         self._inserter.report(
-            f"warning: ClickHouse restarted during an insert into {self._name}, and the rows of a "
-            f"{self._layout.engine} table cannot be searched for; only the insert token ({self._token}) prevents "
+            f"warning: ClickHouse restarted or the table was changed during an insert into {self._name}, and the rows "
+            f"of this {layout.engine} table cannot be searched for; only the insert token ({self._token}) prevents "
             "duplicates"
         )
 
@@ -425,7 +372,7 @@ def insert_settings(client: Client, token: Token, rows: int) -> dict[str, Any]:
     known_to_server = {name: value for name, value in _PINNED_WHERE_KNOWN.items() if name in client.server_settings}
     # The block must not be split, however many rows it has.
     block_limit = {"max_insert_block_size": max(rows, _LEAST_BLOCK_LIMIT)}
-    names = {"insert_deduplication_token": token.text, "query_id": f"{_QUERY_ID_PREFIX}{token}/{uuid.uuid4()}"}
+    names = {"insert_deduplication_token": token.text, "query_id": f"{QUERY_ID_PREFIX}{token}/{uuid.uuid4()}"}
     return {**_PINNED, **known_to_server, **block_limit, **names}
 
 

@@ -60,12 +60,12 @@ class Token:
         """Return the token of the note that all rows of the block before `until` are done."""
         return self._with(f"done/{until}")
 
-    def again(self, attempt: int) -> "Token":
-        """Return the token under which missing rows of the block are sent after a restart of the server.
+    def again(self, run: str) -> "Token":
+        """Return the token under which rows are sent whose own token the server knows without having them.
 
-        attempt: 0 for the block's own token, then one more for each token that the server knows without the rows.
+        run: identifies the server's run. Within one run a token is reliable, so that only rows of this one have it.
         """
-        return self._with(f"again-{attempt}") if attempt else self
+        return self._with(f"again-{run}")
 
     def empty(self) -> "Token":
         """Return the token of an empty block, whose insert shows whether the table or the rows cause an error."""

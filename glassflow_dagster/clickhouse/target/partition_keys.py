@@ -15,6 +15,7 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.clickhouse.identifiers import names_in, quote_name
 from glassflow_dagster.clickhouse.layout import Layout, read_layout
 from glassflow_dagster.clickhouse.queries import fetch
+from glassflow_dagster.clickhouse.sql_text import split_at_commas, top_level_tokens
 from glassflow_dagster.clickhouse.target.views import TableId, View, WrittenTables
 
 _CALL = re.compile(r"'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`|\b([A-Za-z_]\w*)\s*\(")
@@ -22,8 +23,6 @@ _CALL = re.compile(r"'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`|\b([A-Za-z_]\w*)\s*\(")
 _KEYWORDS = frozenset(
     {"IN", "AND", "OR", "NOT", "LIKE", "ILIKE", "BETWEEN", "WHEN", "THEN", "ELSE", "CASE", "AS", "FROM"}
 )
-# A text, a quoted name, a word, or any other character.
-_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`|\w+|.", re.DOTALL)
 # Types of clock columns that can be filled with the batch time instead.
 _TIME_TYPE = re.compile(r"(LowCardinality\()?(Nullable\()?DateTime(64)?\b")
 # Default expressions that are the server's clock alone, as the server formats them.
@@ -176,7 +175,7 @@ def select_list(select: str) -> dict[str, str] | None:
     select: a query as the server formats it. None for a query without FROM, or of several SELECTs at the top level
     (UNION and the like), which has no single list of columns.
     """
-    tokens = list(_top_level_tokens(select))
+    tokens = list(top_level_tokens(select))
     words = [text.upper() for _, text in tokens]
     if "UNION" in words or "INTERSECT" in words or "EXCEPT" in words or "SELECT" not in words:
         return None
@@ -187,28 +186,8 @@ def select_list(select: str) -> dict[str, str] | None:
     text = select[start:end].strip().removeprefix("DISTINCT ").strip()
     outputs: dict[str, str] = {}
     # An item is `expression AS name`, `name`, `table.name` or `*`.
-    for item in _split_at_commas(text):
+    for item in split_at_commas(text):
         expression, _, alias = item.rpartition(" AS ")
         name = alias if expression else item.rpartition(".")[2]
         outputs["*" if name.startswith("*") else name.strip("`")] = expression or item
     return outputs
-
-
-def _top_level_tokens(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (position, token) of the tokens of SQL that are not within parentheses or brackets."""
-    depth = 0
-    for match in _TOKEN.finditer(text):
-        token = match[0]
-        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(token, 0)
-        if depth == 0:
-            yield match.start(), token
-
-
-def _split_at_commas(text: str) -> Iterator[str]:
-    """Yield the items of a list in SQL, split at its top-level commas."""
-    begin = 0
-    for position, part in _top_level_tokens(text):
-        if part == ",":
-            yield text[begin:position].strip()
-            begin = position + 1
-    yield text[begin:].strip()

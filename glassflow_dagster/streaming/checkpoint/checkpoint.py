@@ -23,7 +23,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from glassflow_dagster.clickhouse.inserts.batch_begin import BatchBegin
 from glassflow_dagster.clickhouse.server_run import ServerRun
+from glassflow_dagster.clickhouse.table_identity import TableIdentity
 from glassflow_dagster.config.model.join import JoinConfig
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.source import METADATA_FIELDS, Source
@@ -134,6 +136,8 @@ class BatchPlan(BaseModel):
     written: tuple[str, ...] | None = None
     # How far ClickHouse's clock was ahead of the driver's, milliseconds.
     server_lead_ms: int | None = None
+    # What tells the tables from others of the same names: database.table -> identity, of those in `written`.
+    identities: dict[str, TableIdentity] = {}
     # Whether its blocks are cut from all of its rows together, not from those of each partition.
     inline: bool = False
 
@@ -141,6 +145,12 @@ class BatchPlan(BaseModel):
     def tables(self) -> tuple[TablePlan, ...]:
         """Types and DDL of each of the sink's tables, in the order of `Sink.by_table`."""
         return (TablePlan(types=self.types, table=self.table), *self.further_tables)
+
+    @property
+    def begin(self) -> BatchBegin:
+        """The server when the batch began."""
+        at_ms = None if self.server_lead_ms is None else self.batch_time_ms + self.server_lead_ms
+        return BatchBegin(self.server, at_ms, self.identities)
 
     @property
     def next_offsets(self) -> dict[str, dict[int, int]]:

@@ -6,10 +6,13 @@ records again whose rows are in the table.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.bookkeeping.ledger import LEDGER, last_batch, read_offsets
+from glassflow_dagster.clickhouse.inserts.batch_begin import read_state
+from glassflow_dagster.clickhouse.queries import translate_errors
 from glassflow_dagster.clickhouse.target.token_window import read_window
 from glassflow_dagster.clickhouse.target.views import View, find_written_tables
 from glassflow_dagster.config.model.pipeline import PipelineConfig
@@ -140,11 +143,12 @@ def _lacks_batch(config: PipelineConfig, checkpoint: Checkpoint, batch_id: int) 
 
 
 def require_known_tables(client: Client, config: PipelineConfig, plan: BatchPlan | None) -> None:
-    """Raise `CheckpointError` if a view was created since an open batch was begun and its table would get rows twice.
+    """Raise `CheckpointError` if the table behind a view would get rows of an open batch twice.
 
-    plan: of the open batch, None where there is none. All of its inserts are sent again, also those that the new view
-    has passed on to its table. That table drops them only if it already had a large enough deduplication window then.
-    Not checked with at_least_once, where rows may come twice.
+    plan: of the open batch, None where there is none. All of its inserts are sent again, also those that a view has
+    passed on to its table. That table drops them only if it had a large enough deduplication window then, and has kept
+    its tokens: so if the view was not created since, nor the table replaced or altered. Not checked with at_least_once,
+    where rows may come twice. To be called before windows are switched on.
     """
     if plan is None or plan.written is None or config.sink.delivery == "at_least_once":
         return
@@ -152,11 +156,22 @@ def require_known_tables(client: Client, config: PipelineConfig, plan: BatchPlan
     # have gone.
     for view in _views_of(client, config, plan.written):
         target = ".".join(view.target)
-        if target not in plan.written and not read_window(client, *view.target).suffices:
+        if target not in plan.written:
+            if not read_window(client, *view.target).suffices:
+                raise CheckpointError(
+                    f"view {view.name} was created while batch {plan.batch_id} was in flight, and its target {target} "
+                    "has no insert tokens of that batch, so its rows would come twice. Drop the view, start the "
+                    "pipeline, and recreate the view after that batch (with an empty target if it is to have all rows)"
+                )
+            continue
+        before = plan.begin.state_of(target)
+        now = translate_errors(client, partial(read_state, client, *view.target))
+        if not before.is_same_table(now) or before.lost_window(now):
             raise CheckpointError(
-                f"view {view.name} was created while batch {plan.batch_id} was in flight, and its target {target} has "
-                "no insert tokens of that batch, so its rows would come twice. Drop the view, start the pipeline, "
-                "and recreate the view after that batch (with an empty target if it is to have all rows)"
+                f"{target}, which view {view.name} writes to, was replaced or lost its deduplication window while "
+                f"batch {plan.batch_id} was in flight, so it may get rows of that batch twice. Put the former table "
+                "back (EXCHANGE TABLES), start the pipeline, and replace the table after that batch; or drop the view, "
+                "start the pipeline, and create the view anew after that batch"
             )
 
 

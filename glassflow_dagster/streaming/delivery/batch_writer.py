@@ -23,6 +23,7 @@ from glassflow_dagster.bookkeeping.fencing import Epoch
 from glassflow_dagster.bookkeeping.ledger import LedgerRow, Outcomes, insert_ledger_row
 from glassflow_dagster.bookkeeping.schema import NEVER
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
+from glassflow_dagster.clickhouse.inserts.interrupted import MutatedRows
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.queries import retry
 from glassflow_dagster.clickhouse.tables import Table, filled_columns
@@ -95,7 +96,8 @@ class BatchWriter:
     clock: checks the batches' times; None without windows. bound: limits the records of the next batch. compacted: the
     compacted topics among the sources'. waiting: the number of left events of a join that wait for a match at the
     start. only_batch: the only batch to write; the query ends after it. partitioned: whether an insert may need a token
-    for each of several partitions. claim: the driver's, of the checkpoint.
+    for each of several partitions. claim: the driver's, of the checkpoint. mutated_rows: see `Inserter`, for a
+    batch that is repeated.
     """
 
     config: PipelineConfig
@@ -114,6 +116,7 @@ class BatchWriter:
     waiting: InitVar[int] = 0
     only_batch: int | None = None
     partitioned: bool = False
+    mutated_rows: MutatedRows | None = None
     # Locked while a batch is written.
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
@@ -232,7 +235,8 @@ class BatchWriter:
             server=own.run,
             records=count_records(stages.spark, self.config, offsets, self.compacted),
             inline=self._may_inline(stages, offsets),
-            written=tuple(dict.fromkeys(name for target in targets for name in target.written)),
+            written=tuple(dict.fromkeys(name for target in targets for name in target.identities)),
+            identities={name: identity for target in targets for name, identity in target.identities.items()},
             server_lead_ms=own.lead_ms,
         )
 
@@ -264,6 +268,7 @@ class BatchWriter:
                         (m.column_name, table.columns[m.column_name].text) for m in filled_columns(of_table, table)
                     ),
                     ddl=table_plan.table,
+                    has_position=has_position(of_table),
                 )
                 for of_table, table, table_plan in zip(self.config.by_table, self.tables, plan.tables, strict=True)
             ),
@@ -272,8 +277,9 @@ class BatchWriter:
             dead_letters=self._dead_letter_batch(plan),
             limits=plan.limits,
             retry_seconds=self.retry_seconds,
-            server_run=plan.server,
+            begin=plan.begin,
             repeated=repeated,
+            mutated_rows=self.mutated_rows if repeated else None,
             epoch=self.epoch,
             cluster=self.config.sink.cluster,
             delivery=self.config.sink.delivery,
@@ -361,7 +367,7 @@ class BatchWriter:
             self.retry_seconds,
             _logger.warning,
             self.epoch,
-            plan.server,
+            plan.begin,
             repeated=repeated,
             measures=measures,
         )
@@ -433,6 +439,18 @@ def mapped_types(config: PipelineConfig, tables: Sequence[Table]) -> list[dict[s
         {m.column_name: str(table.columns[m.column_name].type) for m in sink.mapping}
         for sink, table in zip(config.sink.by_table, tables, strict=True)
     ]
+
+
+def has_position(config: PipelineConfig) -> bool:
+    """Return True when the mapping gives each row its record's position in Kafka, so that no two rows are equal.
+
+    Not of joined rows, which have none, nor of records that are many events. The topic counts only where there are
+    several: a record of the replay topic equals one that was no row before.
+    """
+    has_several_topics = len(config.source_topics) > 1 or config.source.topic_pattern is not None
+    needed = {"_partition", "_offset"} | ({"_topic"} if has_several_topics else set())
+    mapped = {mapping.name for mapping in config.sink.mapping}
+    return config.join is None and not config.source.signal and needed <= mapped
 
 
 def fits(plan: BatchPlan, config: PipelineConfig, tables: Sequence[Table]) -> bool:

@@ -23,12 +23,13 @@ from glassflow_dagster.bookkeeping.fencing import Epoch
 from glassflow_dagster.bookkeeping.splits import BatchName, RefusedRow, read_splits
 from glassflow_dagster.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.clickhouse.inserts.already_written import written_rows
+from glassflow_dagster.clickhouse.inserts.batch_begin import BatchBegin
 from glassflow_dagster.clickhouse.inserts.block import RowBinaryBlock
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
+from glassflow_dagster.clickhouse.inserts.interrupted import MutatedRows
 from glassflow_dagster.clickhouse.inserts.rows_as_json import read_as_json
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.queries import retry, translate_errors
-from glassflow_dagster.clickhouse.server_run import ServerRun
 from glassflow_dagster.clickhouse.target.distributed import require_more_tokens_on_shards
 from glassflow_dagster.clickhouse.target.token_window import (
     keep_more_tokens_if_allowed,
@@ -63,7 +64,7 @@ class BatchTable:
     """A table that a batch writes to.
 
     columns: (name, type) of each value of a row, the type as the server writes it. ddl: its columns and constraints
-    when the batch was begun.
+    when the batch was begun. has_position: whether each row has its record's position in Kafka, and no other row has.
     """
 
     database: str
@@ -71,10 +72,11 @@ class BatchTable:
     engine: str
     columns: tuple[tuple[str, str], ...] = field(repr=False)
     ddl: str = field(repr=False)
+    has_position: bool = False
 
     def block(self, rows: pa.Table) -> RowBinaryBlock:
         """Return rows as ClickHouse is sent them. Column in: row BINARY."""
-        return RowBinaryBlock(self.columns, rows.column("row"))
+        return RowBinaryBlock(self.columns, rows.column("row"), self.has_position)
 
 
 @dataclass(frozen=True)
@@ -92,12 +94,12 @@ class PartitionWriter:
     (`Measures` as JSON); one row.
 
     counter: counts the records of this kind of query. tables: the sink's. topics: in the order of topic_rank.
-    server_run: the run of the ClickHouse server when the batch was begun. repeated: some of the batch may have been
-    written before. epoch: the driver's number, for fencing. cluster: where tables are altered. to_all_tables: an event
-    may go to several tables. already_written: positions (of the counter's columns, and with several tables the table's
-    index) of rows that an earlier run wrote before its checkpoint was lost. compare_values: find such rows by their
-    values instead. token_share: of this task, where the batch may have more blocks than the tables keep tokens; None
-    where it cannot. report: prints a line for the user.
+    begin: the ClickHouse server when the batch began. repeated: some of the batch may have been written before.
+    mutated_rows: see `Inserter`. epoch: the driver's number, for fencing. cluster: where tables are altered.
+    to_all_tables: an event may go to several tables. already_written: positions (of the counter's columns, and with
+    several tables the table's index) of rows that an earlier run wrote before its checkpoint was lost. compare_values:
+    find such rows by their values instead. token_share: of this task, where the batch may have more blocks than the
+    tables keep tokens; None where it cannot. report: prints a line for the user.
     """
 
     counter: RecordCounter
@@ -108,13 +110,14 @@ class PartitionWriter:
     dead_letters: DeadLetterBatch
     limits: BlockLimits
     retry_seconds: float
-    server_run: ServerRun | None
+    begin: BatchBegin
     repeated: bool
     epoch: Epoch
     delivery: Delivery = "exactly_once"
     cluster: str | None = None
     to_all_tables: bool = False
     compare_values: bool = False
+    mutated_rows: MutatedRows | None = None
     token_share: TokenShare | None = None
     already_written: frozenset[tuple[int, ...]] = frozenset()
     report: Callable[[str], None] = print
@@ -230,7 +233,10 @@ class PartitionWriter:
         split where the server refuses rows; a repeated batch continues with the splits that are noted in ClickHouse.
         """
         client = _client(self.connection, self.retry_seconds, self.report)
-        inserter = Inserter(client, self.retry_seconds, self.report, self.epoch, self.server_run, repeated=repeated)
+        inserter = Inserter(
+            client, self.retry_seconds, self.report, self.epoch, self.begin,
+            repeated=repeated, mutated_rows=self.mutated_rows,
+        )  # fmt: skip
         ids = self.dead_letters
         batch = BatchName(self.connection.database, ids.pipeline_id, ids.checkpoint_id, ids.batch_id)
         splits = retry(lambda: read_splits(client, batch), self.retry_seconds, self.report) if repeated else None

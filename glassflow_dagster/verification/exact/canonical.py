@@ -32,12 +32,12 @@ class Comparable:
 
 
 def comparable(table: Table, name: str, index: int) -> Comparable | None:
-    """Return the canonical text of a column; None for a missing column or a type that is not compared.
+    """Return the canonical text of a column; None for a missing one, one with a TTL, or a type that is not compared.
 
     index: the table's position among the sink's.
     """
     column = table.columns.get(name)
-    canonical = _canonical_form(column.type.base) if column else None
+    canonical = _canonical_form(column.type.base) if column and not column.has_ttl else None
     if canonical is None:
         return None
     spark, sql = canonical(F.col(row_column(index)).getField(name), quote_name(name))

@@ -18,7 +18,6 @@ from glassflow_dagster.bookkeeping.ledger import BatchHistory, last_batch, read_
 from glassflow_dagster.bookkeeping.schema_changes import effective_definition
 from glassflow_dagster.bookkeeping.totals import LedgerTotals, read_totals
 from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.clickhouse.identifiers import full_name
 from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.tables import Table, require_table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
@@ -34,7 +33,7 @@ from glassflow_dagster.verification.exact.expected import (
     whole_ranges,
     without_refused,
 )
-from glassflow_dagster.verification.exact.table_rows import actual_rows
+from glassflow_dagster.verification.exact.table_rows import actual_rows, texts_query
 from glassflow_dagster.verification.kafka_counts import Spans, measure
 from glassflow_dagster.verification.key_rules import (
     NO_KEY_COLUMNS,
@@ -297,8 +296,7 @@ def _examples(client: Client, compared: Compared, kinds: DataFrame, name: str) -
     texts = {}
     if unknown:
         (_, text), (_, digest) = joined(compared.key), hashed(compared.key)
-        source = full_name(*compared.config.sink.full_table)
-        query = f"SELECT {digest} AS key_hash, any({text}) FROM {source} WHERE key_hash IN {{keys:Array(String)}} GROUP BY 1"  # noqa: E501 - quoted
+        query = texts_query(*compared.config.sink.full_table, digest, text)
         texts = dict(fetch(client, query, {"keys": unknown}))
     return tuple(_readable(row["key"] or texts[row["key_hash"]]) for row in rows)
 

@@ -7,9 +7,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.clickhouse.identifiers import full_name
+from glassflow_dagster.clickhouse.identifiers import full_name, own_alias
 from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+
+# Aliases beside the table's columns.
+_KEY, _ROW = own_alias("key_hash"), own_alias("row_hash")
 
 ROWS_SCHEMA = "key_hash STRING, row_hash STRING"
 
@@ -39,10 +42,19 @@ class TableReader:
 
     def query(self, number: int) -> str:
         """Return the SELECT of one slice."""
+        hashes = f"SELECT {self.key} AS {_KEY}, {self.row} AS {_ROW} FROM {full_name(self.database, self.table)}"
         return (
-            f"SELECT {self.key} AS key_hash, {self.row} AS row_hash "
-            f"FROM {full_name(self.database, self.table)} WHERE cityHash64(key_hash) % {self.slices} = {number}"
+            f"SELECT {_KEY} AS key_hash, {_ROW} AS row_hash FROM ({hashes}) "
+            f"WHERE cityHash64({_KEY}) % {self.slices} = {number}"
         )
+
+
+def texts_query(database: str, table: str, key: str, text: str) -> str:
+    """Return the SELECT of (hash, text) of the keys whose hash is in the parameter `keys`. key, text: SQL of both."""
+    return (
+        f"SELECT {key} AS {_KEY}, any({text}) FROM {full_name(database, table)} "
+        f"WHERE {_KEY} IN {{keys:Array(String)}} GROUP BY {_KEY}"
+    )
 
 
 def actual_rows(spark: SparkSession, config: PipelineConfig, key: str, row: str) -> DataFrame:

@@ -9,6 +9,7 @@ from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse import client as clickhouse_client
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable, InsertRefused, RowsRefused
+from glassflow_dagster.clickhouse.inserts.batch_begin import BatchBegin
 from glassflow_dagster.clickhouse.inserts.block import ArrowBlock
 from glassflow_dagster.clickhouse.inserts.insert import Inserter, insert_settings
 from glassflow_dagster.clickhouse.inserts.tokens import Token
@@ -36,7 +37,7 @@ def block(*ids: int, text: str | None = "x") -> pa.Table:
 
 
 def insert(client: Client, database: str, table: str, content: pa.Table, token: str) -> None:
-    Inserter(client, 10, print, begun=read_server_run(client)).insert(
+    Inserter(client, 10, print, begin=BatchBegin(read_server_run(client))).insert(
         database, table, ArrowBlock(content), Token(token)
     )
 

@@ -6,10 +6,14 @@ committed, or a token that was not stored.
 
 import shutil
 import signal
+import struct
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
 import pyarrow as pa
@@ -19,14 +23,20 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.bookkeeping.ledger import LEDGER, LedgerRow, Outcomes, insert_ledger_row
 from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.clickhouse.client import connect
+from glassflow_dagster.clickhouse.errors import InsertRefused
+from glassflow_dagster.clickhouse.inserts import interrupted
+from glassflow_dagster.clickhouse.inserts.batch_begin import BatchBegin
 from glassflow_dagster.clickhouse.inserts.block import ArrowBlock, Block, RowBinaryBlock
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
+from glassflow_dagster.clickhouse.inserts.interrupted import MutatedRows
 from glassflow_dagster.clickhouse.inserts.tokens import Token
-from glassflow_dagster.clickhouse.server_run import ServerRun, read_server_run
+from glassflow_dagster.clickhouse.server_run import read_server_run
+from glassflow_dagster.clickhouse.table_identity import IDENTITY_COLUMNS, TableIdentity
 from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.local.ports import free_port
 from tests.faults.http_proxy import Exchange, HttpProxy, Rule
 from tests.local.conftest import Server
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.servers
 
@@ -60,15 +70,23 @@ class CrashingServer:
         self.direct.command(f"CREATE TABLE d.{name} ({columns}) ENGINE = {engine} {WINDOW}")
         return name
 
-    def inserter(self, before: ServerRun | None = None) -> Inserter:
-        """Return the inserter of a new batch, or of a repetition of one that began with the server run `before`."""
-        begun = before or read_server_run(self.direct)
-        return Inserter(self.client, 60, self.messages.append, begun=begun, repeated=before is not None)
+    def inserter(self, before: BatchBegin | None = None, mutated_rows: MutatedRows | None = None) -> Inserter:
+        """Return the inserter of a new batch, or of a repetition of one that began with the server as in `before`."""
+        return Inserter(
+            self.client, 60, self.messages.append,
+            begin=before or self.begin(), repeated=before is not None, mutated_rows=mutated_rows,
+        )  # fmt: skip
+
+    def begin(self) -> BatchBegin:
+        """Return the server as it is now, and all tables of the database."""
+        query = f"SELECT name, {IDENTITY_COLUMNS} FROM system.tables WHERE database = 'd'"
+        tables = {f"d.{name}": TableIdentity.of(*of) for name, *of in self.direct.query(query).result_rows}
+        return BatchBegin(read_server_run(self.direct), round(time.time() * 1000), tables)
 
     def inserter_without_rights(self) -> Inserter:
         """Return the inserter of a new batch for a user who may not see when the server started."""
         client = self._connect(self.proxy.port, "writer")
-        return Inserter(client, 60, self.messages.append, begun=read_server_run(client))
+        return Inserter(client, 60, self.messages.append, begin=BatchBegin(read_server_run(client)))
 
     def rows(self, table: str, what: str = "*") -> list[tuple[object, ...]]:
         found = self.direct.query(f"SELECT {what} FROM d.{table} ORDER BY ALL").result_rows
@@ -190,7 +208,7 @@ def test_rows_that_were_lost_behind_their_token_are_sent_again(crashing: Crashin
     crashing.inserter().insert("d", table, block(1, 2, 3), Token("a"))
     assert (rule.hits, crashing.rows(table, "id")) == (1, [(1,), (2,), (3,)])
     # A repetition that knows of no restart is deduplicated: the first token is stored by now.
-    crashing.inserter(read_server_run(crashing.direct)).insert("d", table, block(1, 2, 3), Token("a"))
+    crashing.inserter(crashing.begin()).insert("d", table, block(1, 2, 3), Token("a"))
     assert crashing.rows(table, "id") == [(1,), (2,), (3,)]
 
 
@@ -214,19 +232,35 @@ def test_a_repetition_by_another_process_does_not_believe_a_server_that_has_rest
     first.insert("d", table, block(1, 2), Token("a"))
     crashing.crash(crashing.lose_part(table))
     assert crashing.rows(table) == []
-    crashing.inserter(first.begun).insert("d", table, block(1, 2), Token("a"))
+    crashing.inserter(first.begin).insert("d", table, block(1, 2), Token("a"))
     assert crashing.rows(table, "id") == [(1,), (2,)]
     # Once more: the rows are found.
-    crashing.inserter(first.begun).insert("d", table, block(1, 2), Token("a"))
+    crashing.inserter(first.begin).insert("d", table, block(1, 2), Token("a"))
     assert crashing.rows(table, "id") == [(1,), (2,)]
 
 
-def test_after_a_crash_with_the_second_token_a_third_is_used(crashing: CrashingServer) -> None:
+def test_each_run_of_the_server_has_a_token_of_its_own_for_rows_that_are_lost(crashing: CrashingServer) -> None:
+    """Two crashes lose rows: with the block's own token, and with that of the run after the first crash."""
     table = crashing.table(*PLAIN)
-    # The first token, whose rows are lost; the first token again, deduplicated; the second token, lost as well.
-    crashing.crash_in_insert(crashing.lose_part(table), lambda: None, crashing.lose_part(table))
+    sent: list[str] = []
+
+    def act(exchange: Exchange) -> None:
+        (token,) = parse_qs(urlsplit(exchange.path).query)["insert_deduplication_token"]
+        answer = exchange.forward()
+        is_lost = token not in sent and len(set(sent)) < 2
+        sent.append(token)
+        if not is_lost:
+            exchange.answer(answer)
+            return
+        crashing.crash(crashing.lose_part(table))
+        exchange.hang_up()
+
+    crashing.proxy.fail(Rule(act, times=100))
     crashing.inserter().insert("d", table, block(1, 2), Token("a"))
     assert crashing.rows(table, "id") == [(1,), (2,)]
+    own, first, second = dict.fromkeys(sent)
+    assert (own, sent) == ("a", ["a", "a", first, "a", second])
+    assert {token.rpartition("-")[0] for token in (first, second)} == {"a/again"}
 
 
 def test_equal_rows_of_other_blocks_are_not_taken_for_those_that_are_lost(crashing: CrashingServer) -> None:
@@ -279,6 +313,169 @@ def test_that_a_view_may_have_rows_twice_is_said(crashing: CrashingServer) -> No
     assert any(f"materialized views of d.{table} may have 3 rows twice" in text for text in crashing.messages)
 
 
+@pytest.mark.parametrize("engine", ["MergeTree", "ReplacingMergeTree"])
+@pytest.mark.parametrize(
+    ("filled", "key"),
+    [
+        ("at DateTime64(9) DEFAULT now64(9)", "(at, id)"),
+        ("at UInt64 DEFAULT rand64()", "(at, id)"),
+        ("at DateTime64(9) MATERIALIZED now64(9)", "(id, at)"),
+        ("at Date DEFAULT today()", "(toYYYYMM(at), id)"),
+    ],
+)
+def test_rows_are_found_whose_sorting_key_has_values_of_the_server(
+    crashing: CrashingServer, filled: str, key: str, engine: str
+) -> None:
+    table = crashing.table(f"{filled}, id Int64, p Int64", f"{engine} ORDER BY {key}")
+    crashing.crash_in_insert(crashing.lose_tokens(table))
+    crashing.inserter().insert("d", table, block(1, 2, 3), Token("a"))
+    assert crashing.rows(table, "id") == [(1,), (2,), (3,)]
+
+
+def test_values_are_left_out_that_a_column_s_own_ttl_removes(crashing: CrashingServer) -> None:
+    table = crashing.table(
+        "id Int64, p Int64 TTL at + INTERVAL 1 SECOND, at DateTime DEFAULT '2020-01-01 00:00:00'",
+        "MergeTree ORDER BY id",
+    )
+    inserter = crashing.inserter()
+    inserter.insert("d", table, block(1, 2, partition=7), Token("a"))
+    crashing.direct.command(f"OPTIMIZE TABLE d.{table} FINAL")
+    assert crashing.rows(table, "id, p") == [(1, 0), (2, 0)]
+    crashing.crash(crashing.lose_tokens(table))
+    crashing.inserter(inserter.begin).insert("d", table, block(1, 2, partition=7), Token("a"))
+    assert crashing.rows(table, "id") == [(1,), (2,)]
+
+
+def test_of_a_table_that_sums_up_expired_rows_the_token_decides_and_it_is_said(crashing: CrashingServer) -> None:
+    table = crashing.table(
+        "id Int64, p Int64, at DateTime DEFAULT '2020-01-01 00:00:00'",
+        "MergeTree ORDER BY id TTL at + INTERVAL 1 DAY GROUP BY id SET p = sum(p)",
+    )
+    inserter = crashing.inserter()
+    inserter.insert("d", table, block(1, 1, partition=5), Token("a"))
+    crashing.direct.command(f"OPTIMIZE TABLE d.{table} FINAL")
+    crashing.crash(lambda: None)
+    crashing.inserter(inserter.begin).insert("d", table, block(1, 1, partition=5), Token("a"))
+    assert crashing.rows(table, "id, p") == [(1, 10)]
+    assert any("cannot be searched for" in text for text in crashing.messages)
+
+
+def test_of_equal_rows_of_an_engine_that_replaces_rows_one_is_enough(crashing: CrashingServer) -> None:
+    table = crashing.table("id Int64, p Int64", "ReplacingMergeTree ORDER BY id")
+    crashing.crash_in_insert(crashing.lose_tokens(table))
+    crashing.inserter().insert("d", table, block(1, 1), Token("a"))
+    assert crashing.rows(table, "id") == [(1,)]
+
+
+# Each of them leaves rows of the block that cannot be told from rows of other blocks, or none.
+MUTATIONS = (
+    "ALTER TABLE d.{} DELETE WHERE id = 2",
+    "DELETE FROM d.{} WHERE 1",
+    "ALTER TABLE d.{} UPDATE p = 9 WHERE 1",
+)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+@pytest.mark.parametrize("mutated_rows", ["written", "missing", None])
+def test_rows_that_a_mutation_may_have_removed_are_decided_by_the_operator(
+    crashing: CrashingServer, mutation: str, mutated_rows: MutatedRows | None
+) -> None:
+    table = crashing.table("id Int64, p Int64", "MergeTree ORDER BY id")
+    first = crashing.inserter()
+    first.insert("d", table, block(1, 2, 3), Token("a"))
+    crashing.direct.command(mutation.format(table), settings={"mutations_sync": 1})
+    before = crashing.rows(table)
+    crashing.crash(lambda: None)
+    again = crashing.inserter(first.begin, mutated_rows)
+    if mutated_rows is None:
+        with pytest.raises(InsertRefused, match=rf"d\.{table}: 3 rows .* changed since .*--mutated-rows written"):
+            again.insert("d", table, block(1, 2, 3), Token("a"))
+    else:
+        again.insert("d", table, block(1, 2, 3), Token("a"))
+    sent_again = [(1, 0), (2, 0), (3, 0)] if mutated_rows == "missing" else []
+    assert crashing.rows(table) == sorted([*before, *sent_again])
+
+
+@pytest.mark.parametrize("mutation", ["ALTER TABLE d.{} DELETE WHERE id = 2", "DELETE FROM d.{} WHERE id > 1"])
+def test_one_row_proves_its_block_where_no_other_record_makes_an_equal_one(
+    crashing: CrashingServer, mutation: str
+) -> None:
+    table = crashing.table("id Int64, p Int64", "MergeTree ORDER BY id")
+    first = crashing.inserter()
+    rows = replace(as_row_binary_of(block(1, 2, 3)), is_distinct=True)
+    first.insert("d", table, rows, Token("a"))
+    crashing.direct.command(mutation.format(table), settings={"mutations_sync": 1})
+    before = crashing.rows(table)
+    crashing.crash(crashing.lose_tokens(table))
+    crashing.inserter(first.begin).insert("d", table, rows, Token("a"))
+    assert crashing.rows(table) == before
+
+
+def test_a_mutation_that_changes_no_rows_stops_nothing(crashing: CrashingServer) -> None:
+    table = crashing.table("id Int64, p Int64, INDEX i p TYPE minmax", "MergeTree ORDER BY id")
+    first = crashing.inserter()
+    first.insert("d", table, block(1, 2), Token("a"))
+    crashing.direct.command(f"ALTER TABLE d.{table} MATERIALIZE INDEX i", settings={"mutations_sync": 1})
+    crashing.crash(crashing.lose_part(table))
+    crashing.inserter(first.begin).insert("d", table, block(1, 2), Token("a"))
+    assert crashing.rows(table, "id") == [(1,), (2,)]
+
+
+def test_a_search_that_does_not_find_what_was_just_inserted_stops_at_once(
+    crashing: CrashingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search that finds nothing stands for a defect of the search, of which none is known."""
+    table = crashing.table("id Int64, p Int64", "MergeTree ORDER BY id")
+    monkeypatch.setattr(interrupted, "missing_rows", lambda _client, _layout, rows: list(range(rows.num_rows)))
+    crashing.crash_in_insert(lambda: None)
+    with pytest.raises(InsertRefused, match=r"rows that were inserted just now are not found by their values"):
+        crashing.inserter().insert("d", table, block(1, 2), Token("a"))
+    assert crashing.rows(table, "id") == [(1,), (1,), (2,), (2,)]
+
+
+def test_rows_are_not_sent_to_a_table_that_was_exchanged_for_a_copy(crashing: CrashingServer) -> None:
+    """As after a full refresh by dbt; the copy has the rows, and no tokens."""
+    table, copy = crashing.table(*PLAIN), crashing.table(*PLAIN)
+    first = crashing.inserter()
+    first.insert("d", table, block(1, 2), Token("a"))
+    crashing.direct.command(f"INSERT INTO d.{copy} SELECT * FROM d.{table}")
+    crashing.direct.command(f"EXCHANGE TABLES d.{table} AND d.{copy}")
+    crashing.inserter(first.begin).insert("d", table, block(1, 2), Token("a"))
+    assert crashing.rows(table, "id") == [(1,), (2,)]
+    # Rows that the copy does not have are inserted.
+    crashing.inserter(first.begin).insert("d", table, block(3), Token("b"))
+    assert crashing.rows(table, "id") == [(1,), (2,), (3,)]
+
+
+def test_a_lost_answer_of_a_table_without_its_window_stops_the_batch(crashing: CrashingServer) -> None:
+    table, other = crashing.table(*PLAIN), crashing.table(*PLAIN)
+    crashing.direct.command(f"ALTER TABLE d.{other} RESET SETTING non_replicated_deduplication_window")
+    first = crashing.inserter()
+    crashing.direct.command(f"EXCHANGE TABLES d.{table} AND d.{other}")
+    rule = crashing.proxy.fail(Rule(lambda exchange: (exchange.forward(), exchange.hang_up())[0], times=1))
+    with pytest.raises(InsertRefused, match=rf"d\.{table} was replaced .* keeps no insert tokens now; start"):
+        first.insert("d", table, block(1, 2), Token("a"))
+    assert rule.hits == 1
+    # The next start restores the window.
+    crashing.direct.command(f"ALTER TABLE d.{table} MODIFY SETTING non_replicated_deduplication_window = 1000")
+    crashing.inserter(first.begin).insert("d", table, block(1, 2), Token("a"))
+    assert crashing.rows(table, "id") == [(1,), (2,)]
+
+
+def test_a_window_that_was_off_for_a_while_does_not_count_as_one_that_knows_the_tokens(
+    crashing: CrashingServer,
+) -> None:
+    table = crashing.table(*PLAIN)
+    first = crashing.inserter()
+    first.insert("d", table, block(1, 2), Token("a"))
+    # The time of an alteration has whole seconds.
+    wait_until(lambda: time.time() > (first.begin.at_ms or 0) / 1000 + 1, "the next second")
+    crashing.direct.command(f"ALTER TABLE d.{table} RESET SETTING non_replicated_deduplication_window")
+    crashing.direct.command(f"ALTER TABLE d.{table} MODIFY SETTING non_replicated_deduplication_window = 1000")
+    crashing.inserter(first.begin).insert("d", table, block(1, 2), Token("a"))
+    assert crashing.rows(table, "id") == [(1,), (2,)]
+
+
 def test_of_an_engine_that_replaces_rows_one_row_tells_that_the_block_was_there(crashing: CrashingServer) -> None:
     table = crashing.table("id Int64, p Int64", "ReplacingMergeTree ORDER BY id")
     inserter = crashing.inserter()
@@ -286,7 +483,7 @@ def test_of_an_engine_that_replaces_rows_one_row_tells_that_the_block_was_there(
     crashing.direct.command(f"INSERT INTO d.{table} VALUES (1, 9)")
     crashing.direct.command(f"OPTIMIZE TABLE d.{table} FINAL")
     crashing.crash(lambda: None)
-    crashing.inserter(inserter.begun).insert("d", table, block(1, 2, partition=1), Token("a"))
+    crashing.inserter(inserter.begin).insert("d", table, block(1, 2, partition=1), Token("a"))
     assert crashing.rows(table) == [(1, 9), (2, 1)]
 
 
@@ -295,9 +492,9 @@ def test_of_an_engine_that_sums_rows_the_token_decides_and_it_is_said(crashing: 
     inserter = crashing.inserter()
     inserter.insert("d", table, block(1, 1, partition=5), Token("a"))
     crashing.crash(lambda: None)
-    crashing.inserter(inserter.begun).insert("d", table, block(1, 1, partition=5), Token("a"))
+    crashing.inserter(inserter.begin).insert("d", table, block(1, 1, partition=5), Token("a"))
     assert crashing.rows(table, "sum(p)") == [(10,)]
-    assert any("rows of a SummingMergeTree table cannot be searched for" in text for text in crashing.messages)
+    assert any("rows of this SummingMergeTree table cannot be searched for" in text for text in crashing.messages)
 
 
 def test_a_row_of_the_ledger_that_was_lost_is_written_again(crashing: CrashingServer) -> None:
@@ -329,6 +526,12 @@ KINDS = {
     "q": ("UUID", pa.array(["61f0c404-5cb3-11e7-907b-a6006ad3dba0"] * 2)),
     "p": ("IPv6", pa.array(["::1"] * 2)),
 }
+
+
+def as_row_binary_of(rows: ArrowBlock) -> RowBinaryBlock:
+    """Return rows with the columns id and p as a pipeline sends them."""
+    values = [struct.pack("<qq", *row) for row in zip(*(c.to_pylist() for c in rows.table.columns), strict=True)]
+    return RowBinaryBlock((("id", "Int64"), ("p", "Int64")), pa.chunked_array([pa.array(values, pa.binary())]))
 
 
 def as_row_binary(crashing: CrashingServer, values: pa.Table) -> RowBinaryBlock:

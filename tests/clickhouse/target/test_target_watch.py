@@ -18,6 +18,7 @@ from tests.clickhouse.definitions import sms_status
 
 pytestmark = pytest.mark.servers
 
+TARGET = "sms_statuses_latest"
 WINDOW = "SETTINGS non_replicated_deduplication_window = 10000"
 
 
@@ -47,8 +48,20 @@ class WatchedTarget:
         """Return the plan of a batch that begins now."""
         return BatchPlan(
             batch_id=7, batch_time_ms=1, offsets={}, definition="", types={}, table="", dead_letters_expire_at=0,
-            rows=1, bytes=1, written=self.watch.read().written,
+            rows=1, bytes=1, written=tuple(self.watch.read().identities), identities=dict(self.watch.read().identities),
         )  # fmt: skip
+
+    def written(self) -> set[str]:
+        """Return the tables that a batch which begins now writes to, without their database."""
+        return {name.removeprefix(f"{self.database}.") for name in self.watch.read().identities}
+
+    def replace(self, name: str, ddl: str) -> None:
+        """Let another table take the place of one, which is called `former` then."""
+        execute(self.client, f"CREATE TABLE {self.database}.former {ddl}")
+        execute(self.client, f"EXCHANGE TABLES {self.database}.{name} AND {self.database}.former")
+
+    def blocks_kept(self, name: str) -> int:
+        return read_window(self.client, self.database, name).blocks
 
 
 @pytest.fixture
@@ -57,13 +70,13 @@ def watched(client: Client, connection: ClickHouseConnection) -> WatchedTarget:
 
 
 def test_a_view_that_comes_is_made_safe_before_the_next_batch_and_one_behind_it_too(watched: WatchedTarget) -> None:
-    assert watched.watch.read().written == (f"{watched.database}.sms_statuses_latest",)
+    assert watched.written() == {TARGET}
     watched.make_view("seen", "sms_id String", "ORDER BY sms_id")
-    assert f"{watched.database}.seen" in watched.watch.read().written
+    assert "seen" in watched.written()
     watched.make_view("again", "sms_id String", "ORDER BY sms_id", behind="seen")
-    assert f"{watched.database}.again" in watched.watch.read().written
+    assert "again" in watched.written()
     for name in ("seen", "again"):
-        assert read_window(watched.client, watched.database, name).blocks == TOKENS_KEPT
+        assert watched.blocks_kept(name) == TOKENS_KEPT
 
 
 def test_a_view_whose_table_would_get_a_repeated_batch_twice_stops_before_the_next_one(watched: WatchedTarget) -> None:
@@ -102,3 +115,64 @@ def test_a_view_that_came_within_an_open_batch_stops_the_start_unless_its_table_
             require_known_tables(watched.client, watched.config, plan)
         execute(watched.client, f"DROP TABLE {watched.database}.seen_view")
     require_known_tables(watched.client, watched.config, plan)
+
+
+def test_a_window_that_is_switched_off_is_switched_on_again(watched: WatchedTarget) -> None:
+    watched.watch.read()
+    execute(
+        watched.client,
+        f"ALTER TABLE {watched.database}.{TARGET} RESET SETTING non_replicated_deduplication_window",
+    )
+    watched.watch.read()
+    assert watched.blocks_kept(TARGET) == TOKENS_KEPT
+    assert any("was changed, replaced or created" in message for message in watched.messages)
+
+
+@pytest.mark.parametrize("replaced", [TARGET, "seen"])
+def test_a_table_that_takes_the_place_of_another_is_made_safe_before_the_next_batch(
+    watched: WatchedTarget, replaced: str
+) -> None:
+    watched.make_view("seen", "sms_id String", "ORDER BY sms_id")
+    before = watched.watch.read().identities
+    engine = "ReplacingMergeTree" if replaced == TARGET else "MergeTree"
+    watched.replace(replaced, f"AS {watched.database}.{replaced} ENGINE = {engine} ORDER BY sms_id")
+    assert watched.blocks_kept(replaced) == 0
+    after = watched.watch.read().identities
+    changed = {name for name in before if before[name].uuid != after[name].uuid}
+    assert (watched.blocks_kept(replaced), changed) == (TOKENS_KEPT, {f"{watched.database}.{replaced}"})
+
+
+@pytest.mark.parametrize(
+    ("ddl", "problem"),
+    [
+        (
+            "(sms_id String) ENGINE = MergeTree ORDER BY sms_id",
+            r"another table has taken the place .*\n.*has no column",
+        ),
+        ("AS {} ENGINE = MergeTree ORDER BY sms_id", r"its engine was ReplacingMergeTree and is MergeTree"),
+    ],
+)
+def test_a_table_that_does_not_fit_in_the_place_of_the_target_stops_the_pipeline(
+    watched: WatchedTarget, ddl: str, problem: str
+) -> None:
+    watched.watch.read()
+    watched.replace(TARGET, ddl.format(f"{watched.database}.{TARGET}"))
+    with pytest.raises(TableProblem, match=problem):
+        watched.watch.read()
+
+
+@pytest.mark.parametrize("change", ["replaced", "window off"])
+def test_a_view_s_table_that_lost_the_tokens_of_an_open_batch_stops_the_start(
+    watched: WatchedTarget, change: str
+) -> None:
+    watched.watch.read()
+    watched.make_view("seen", "sms_id String", "ORDER BY sms_id")
+    plan = watched.plan()
+    require_known_tables(watched.client, watched.config, plan)
+    if change == "replaced":
+        watched.replace("seen", f"AS {watched.database}.seen ENGINE = MergeTree ORDER BY sms_id {WINDOW}")
+    else:
+        table = f"{watched.database}.seen"
+        execute(watched.client, f"ALTER TABLE {table} RESET SETTING non_replicated_deduplication_window")
+    with pytest.raises(CheckpointError, match=r"seen, which view .*seen_view writes to, was replaced or lost its"):
+        require_known_tables(watched.client, watched.config, plan)

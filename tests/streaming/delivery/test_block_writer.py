@@ -14,6 +14,7 @@ from glassflow_dagster.bookkeeping.splits import BatchName, RefusedRow, Split, r
 from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable, InsertRefused
 from glassflow_dagster.clickhouse.inserts import insert as inserts
+from glassflow_dagster.clickhouse.inserts.batch_begin import BatchBegin
 from glassflow_dagster.clickhouse.inserts.block import ArrowBlock
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.clickhouse.inserts.tokens import Token
@@ -84,8 +85,8 @@ class Target:
         return [ids[row] for row, _ in refused]
 
     def writer(self, splits: dict[str, Split] | None) -> BlockWriter:
-        begun, repeated = read_server_run(self.client), splits is not None
-        inserter = Dying(self.client, 10, print, self.epoch, begun, repeated=repeated, limit=self.dies_after)
+        begin, repeated = BatchBegin(read_server_run(self.client)), splits is not None
+        inserter = Dying(self.client, 10, print, self.epoch, begin, repeated=repeated, limit=self.dies_after)
         return BlockWriter(inserter, self.database, "t", self.batch, self.planned, splits)
 
     def splits(self) -> dict[str, Split]:

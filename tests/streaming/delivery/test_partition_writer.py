@@ -17,6 +17,7 @@ from glassflow_dagster.bookkeeping.dead_letters import RAW_SCHEMA
 from glassflow_dagster.bookkeeping.fencing import CHECK_VALID_SECONDS, Epoch
 from glassflow_dagster.clickhouse import client
 from glassflow_dagster.clickhouse.errors import ClickHouseUnreachable
+from glassflow_dagster.clickhouse.inserts.batch_begin import BatchBegin
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.clickhouse.inserts.tokens import Token
 from glassflow_dagster.clickhouse.tables import Table
@@ -71,7 +72,7 @@ def writer(rows: int) -> PartitionWriter:
         counter=SingleTopicCounter(), connection=CONNECTION,
         tables=(BatchTable("d", "t", "MergeTree", (("n", "UInt8"),), ""),),
         source=SOURCE, topics=("t",), dead_letters=DeadLetterBatch("p", "i", "i", 7, 0, "replay", 0),
-        limits=BlockLimits(rows, 1000), retry_seconds=0, server_run=None, repeated=False,
+        limits=BlockLimits(rows, 1000), retry_seconds=0, begin=BatchBegin(), repeated=False,
         epoch=EPOCH,
     )  # fmt: skip
 
