@@ -16,9 +16,9 @@ from tests.faults.world import COMPLETE_SECONDS, START_SECONDS, NotHit, World
 
 DEDUPLICATION, TABLE, JOIN, SHARED = "deduplication", "table", "join", "shared"
 AVRO, PROTOBUF, ROUTED, COPIED = "avro", "protobuf", "routed", "copied"
-KEYED, OTLP = "keyed", "otlp"
+KEYED, OTLP, DRAWN = "keyed", "otlp", "drawn"
 # The workloads that differ from the first one in a single stage.
-VARIED = (AVRO, PROTOBUF, ROUTED, COPIED, KEYED, OTLP)
+VARIED = (AVRO, PROTOBUF, ROUTED, COPIED, KEYED, OTLP, DRAWN)
 _ALL = frozenset({DEDUPLICATION, TABLE, JOIN, SHARED, *VARIED})
 _NO_JOIN = frozenset({DEDUPLICATION, TABLE})
 # Faults of the driver's processes, which are others where a JVM is shared.
@@ -365,11 +365,11 @@ KINDS = (
     ),
     Kind(
         "state lost", "kill -9 of all processes at an insert, state removed; `run --rebuild-state`",
-        _state_lost, dies=True, workloads=_NO_JOIN | {ROUTED, COPIED, KEYED, OTLP}, patience=_REBUILD_SECONDS,
+        _state_lost, dies=True, workloads=_NO_JOIN | {ROUTED, COPIED, KEYED, OTLP, DRAWN}, patience=_REBUILD_SECONDS,
     ),
     Kind(
         "killed twice", "kill -9 during a block, and again in the repeated batch",
-        _kill_twice, dies=True, workloads=_NO_JOIN | {ROUTED, COPIED, KEYED, OTLP},
+        _kill_twice, dies=True, workloads=_NO_JOIN | {ROUTED, COPIED, KEYED, OTLP, DRAWN},
     ),
     Kind(
         "lost, then killed", "an answer is lost, and all processes are killed in the retry",
@@ -384,7 +384,24 @@ KINDS = (
     Kind("disk full", "the state's disk is full, then has space again", _disk_full, dies=True, apart=SMALL_DISK),
     Kind(
         "part lost", "kill -9 of the server between an insert's token and its part, restart on its data",
-        surroundings.part_lost,
+        surroundings.part_lost, workloads=frozenset({DEDUPLICATION, DRAWN}),
+    ),
+    Kind(
+        "table exchanged", "kill -9 of all processes at an insert, a copy takes the table's place (EXCHANGE TABLES)",
+        surroundings.table_exchanged, dies=True, workloads=frozenset({DRAWN}),
+    ),
+    Kind(
+        "exchanged while running", "a copy without a window takes the table's place, then answers are lost",
+        surroundings.exchanged_while_running, dies=True, workloads=frozenset({DRAWN}),
+    ),
+    Kind(
+        "window reset", "the table's deduplication window is reset, then answers are lost", surroundings.window_reset,
+        dies=True, workloads=frozenset({DRAWN}),
+    ),
+    Kind(
+        "row deleted", "kill -9 of all processes after an insert, a row is deleted, ClickHouse restarts",
+        surroundings.row_deleted, dies=True, workloads=frozenset({DRAWN}),
+        apart="a state that was lost cannot be rebuilt",
     ),
     Kind(
         "view appears", "a materialized view is created, then kill -9 of all processes after an insert",

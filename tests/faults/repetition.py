@@ -5,15 +5,18 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.faults.dedup_workload import DedupWorkload
+from tests.faults.drawn_workload import DrawnTableWorkload
 from tests.faults.join_workload import JoinWorkload
 from tests.faults.keyed_workload import KeyedWorkload
 from tests.faults.kinds import (
     AVRO,
     COPIED,
     DEDUPLICATION,
+    DRAWN,
     JOIN,
     KEYED,
     OTLP,
@@ -36,7 +39,7 @@ from tests.faults.world import NotHit, World
 WORKLOADS: dict[str, type[Workload]] = {
     DEDUPLICATION: DedupWorkload, TABLE: TableWorkload, JOIN: JoinWorkload, SHARED: SharedWorkload,
     AVRO: AvroWorkload, PROTOBUF: ProtobufWorkload, ROUTED: RoutedWorkload, COPIED: CopiedWorkload,
-    KEYED: KeyedWorkload, OTLP: OtlpWorkload,
+    KEYED: KeyedWorkload, OTLP: OtlpWorkload, DRAWN: DrawnTableWorkload,
 }  # fmt: skip
 # Enough for the state of one pass, with little to spare.
 _SMALL_DISK = "192m"
@@ -61,8 +64,11 @@ def run_pass(
 
     All kinds of a pass have the same `apart`; a kind that ends the pipeline is alone in its pass.
     """
-    with _state(folder, small=repetitions[0][0].apart == SMALL_DISK) as state:
-        yield from repeat_in(World(servers, folder, WORKLOADS[workload], state), workload, repetitions)
+    first, seed = repetitions[0]
+    # The first repetition's seed draws the table.
+    make = partial(DrawnTableWorkload, seed=seed) if workload == DRAWN else WORKLOADS[workload]
+    with _state(folder, small=first.apart == SMALL_DISK) as state:
+        yield from repeat_in(World(servers, folder, make, state), workload, repetitions)
 
 
 def repeat_in(world: World, workload: str, repetitions: Sequence[tuple[Kind, int]]) -> Iterator[Outcome]:

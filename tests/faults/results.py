@@ -46,7 +46,8 @@ processes count as the driver's; only `driver killed` and `driver stopped` leave
 each row must be in the right one of three tables, each of which rejects some. In `copied` these events go to all tables
 that take them (`match: all`): all of them to the first, which rejects some, and about half to one or two others. In
 `keyed` the id is a field of the key, and some keys are no JSON. The records of `otlp` are export requests with up to
-four log records each.
+four log records each. In `drawn` the table's DDL is drawn: names of columns that are also those of queries, a sorting
+key with columns that the server fills, codecs, projections, a partition key, and a column with a TTL of its own.
 
 A figure is the number of exact repetitions; in brackets is the version of the code that a driver runs, as printed by
 `python -m tests.faults --version`: the package without the commands, the page and Dagster's assets. If your checkout

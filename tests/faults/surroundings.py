@@ -14,7 +14,8 @@ from confluent_kafka import TopicPartition
 
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 from tests.faults.dedup_workload import WINDOW
-from tests.faults.http_proxy import Exchange, Rule
+from tests.faults.drawn_workload import DrawnTableWorkload
+from tests.faults.http_proxy import Exchange, Rule, swallow
 from tests.faults.records import PARTITIONS, Event, offset_ranges
 from tests.faults.table_workload import TableWorkload
 from tests.faults.world import FAULT_SECONDS, START_SECONDS, NotHit, World
@@ -80,6 +81,54 @@ class _DeathBeforePart:
     def _parts(self) -> set[Path]:
         query = f"SELECT path FROM system.parts WHERE active AND database = '{self._world.name}' AND table = 'events'"
         return {Path(path) for (path,) in self._world.client.query(query).result_rows}
+
+
+def table_exchanged(world: World, draw: random.Random) -> int:
+    """Kill the driver at an insert, and let a copy of the table take its place, which has its rows and no tokens."""
+    hits = world.apply_rule(world.killing(ROWS, draw.randrange(SKIPPED), applied=draw.random() < 0.5))
+    world.driver.wait()
+    _drawn(world).exchange(world.client, with_window=draw.random() < 0.5)
+    world.replace_driver()
+    return hits
+
+
+def exchanged_while_running(world: World, draw: random.Random) -> int:
+    """Exchange the table between two inserts, then lose answers: in that batch, or in one of the next."""
+    pids = world.driver.all
+    world.driver.signal(signal.SIGSTOP, pids)
+    try:
+        running = (
+            f"SELECT count() FROM system.processes WHERE current_database = '{world.name}' AND query_kind = 'Insert'"
+        )
+        world.until(lambda: not world.client.query(running).result_rows[0][0], "no insert is running")
+        _drawn(world).exchange(world.client, with_window=False)
+    finally:
+        world.driver.signal(signal.SIGCONT, pids)
+    return world.apply_rule(Rule(swallow, ROWS, draw.randrange(SKIPPED), times=2))
+
+
+def window_reset(world: World, draw: random.Random) -> int:
+    """Reset the table's deduplication window at any moment, then lose answers."""
+    time.sleep(draw.uniform(0, 1))
+    world.client.command(f"ALTER TABLE {world.name}.events RESET SETTING non_replicated_deduplication_window")
+    return world.apply_rule(Rule(swallow, ROWS, draw.randrange(SKIPPED), times=2))
+
+
+def row_deleted(world: World, draw: random.Random) -> int:
+    """Kill the driver behind an insert, delete one of its rows, and restart ClickHouse: the row must stay deleted."""
+    hits = world.apply_rule(world.killing(ROWS, draw.randrange(SKIPPED), applied=True))
+    world.driver.wait()
+    _drawn(world).delete_newest_row(world.client)
+    world.servers.clickhouse.kill()
+    world.servers.clickhouse.start()
+    world.servers.wait_for_clickhouse()
+    world.replace_driver()
+    return hits
+
+
+def _drawn(world: World) -> DrawnTableWorkload:
+    assert isinstance(world.workload, DrawnTableWorkload)
+    return world.workload
 
 
 def view_appears(world: World, draw: random.Random) -> int:
