@@ -93,7 +93,7 @@ FORMATS = {
             b'{"id": "a", "n": NaN}': "invalid JSON",
             b'{"id": "a"}': "field 'n' is missing",
             b'{"id": null, "n": 1}': "field 'id' is null",
-            b'{"id": "a\xff", "n": 1}': "Invalid UTF-8",
+            b'{"id": "a\xff", "n": 1}': "not in UTF-8",
             b'{"id": "a", "n": 1, "x": ' + b"[" * 5_000 + b"]" * 5_000 + b"}": "invalid JSON",
             '{"id": "a", "n": 1}'.encode("utf-16"): "invalid JSON",
         },

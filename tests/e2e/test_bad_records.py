@@ -34,6 +34,8 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], bytes | None], str]] = {
     "empty": (lambda _: b"", "the record's value is empty"),
     "tombstone": (lambda _: None, "the record has no value"),
     "invalid UTF-8": (lambda e: json_of(**e).replace(b'"k', b'"\xff\xfe'), "invalid JSON: "),
+    # An overlong form of "k": a lenient decoder would read the key of another record.
+    "overlong UTF-8": (lambda e: json_of(**e).replace(b'"k', b'"\xc1\xab'), "invalid JSON: not in UTF-8"),
     "an array": (lambda e: b"[" + json_of(**e) + b"]", "not a JSON object but array"),
     "two objects": (lambda e: json_of(**e) * 2, "invalid JSON: something follows the object"),
     "wrong type": (lambda e: json_of(**{**e, "n": str(e["n"])}), "field 'n': expected int, got string"),

@@ -18,6 +18,7 @@ from pyspark.sql import Row, SparkSession
 from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.config.model.source import SchemaField, Source, SourceSchema
 from tests.streaming.stages import schema_decoders
+from tests.streaming.stages.bad_bytes import NOT_UTF_8, UTF_8
 
 KINDS = ("string", "int", "uint", "float", "bool", "array", "map", "decimal", "int128", "uint128", "any")
 
@@ -199,6 +200,13 @@ def test_damaged_records_are_dead_letters(spark: SparkSession) -> None:
     for row, expected in zip(rows, DAMAGED.values(), strict=True):
         assert expected in str(row.reason)
         assert row.a is None
+
+
+def test_texts_that_are_not_utf_8_are_dead_letters(spark: SparkSession) -> None:
+    values = [bytes([2 * len(text)]) + text + b"\0" for text in [*NOT_UTF_8, UTF_8.encode()]]
+    *refused, good = decoded(spark, TEXT, [SchemaField(name="a", type="string")], values)
+    assert (good.a, good.reason) == (UTF_8, None)
+    assert {row.reason for row in refused} == {"invalid Avro: a text that is not UTF-8, at byte 1"}
 
 
 def test_what_has_no_form_in_json_is_a_dead_letter(spark: SparkSession) -> None:

@@ -9,6 +9,7 @@ from glassflow_dagster.config.model.connections import KafkaConnection, SchemaRe
 from glassflow_dagster.config.model.source import SchemaField, Source
 from glassflow_dagster.streaming.stages.decode.decode import decode
 from glassflow_dagster.streaming.stages.decode.formats import decoder_of
+from tests.streaming.stages.bad_bytes import NOT_UTF_8, UTF_8
 
 FIELDS = [
     SchemaField(name="id", type="string"),
@@ -67,7 +68,7 @@ REFUSED: list[tuple[bytes | None, str]] = [
     (b'{"id":"x","n":1', "invalid JSON: Unexpected end-of-input"),
     (b'{"id":"x","n":1} {}', "invalid JSON: something follows the object"),
     (b'{"id":"x","n":1,"f":NaN}', "invalid JSON: Non-standard token 'NaN'"),
-    (b'{"id":"\xff","n":1}', "invalid JSON: Invalid UTF-8"),
+    (b'{"id":"\xff","n":1}', "invalid JSON: not in UTF-8, at byte 7"),
     (b"[1]", "not a JSON object but array"),
     (b'{"id":"x"}', "field 'n' is missing"),
     (b'{"id":null,"n":1}', "field 'id' is null"),
@@ -107,6 +108,32 @@ def test_refused_records_say_why(spark: SparkSession) -> None:
         assert row.error.stage == "decode"
         assert row.error.reason.startswith(reason), value
         assert row.id is None
+
+
+# A record with some bytes in a text, in a name, and in what no field takes or a field keeps as it is.
+WITH_BYTES = [
+    b'{"id":"%s","n":1}',
+    b'{"id":"x","n":1,"%s":2}',
+    b'{"id":"x","n":1,"more":["%s"]}',
+    b'{"id":"x","n":1,"m":{"k":"%s"}}',
+    b'{"id":"x","n":1,"m":{"%s":1}}',
+    # Only Jackson reads names with escapes.
+    b'{"\\u0069d":"x","n":1,"list":["%s"]}',
+]
+
+
+def test_bytes_that_are_not_utf_8_are_refused_wherever_they_are(spark: SparkSession) -> None:
+    """Otherwise C0 AF was written as "/", and a valid event with "/" was its duplicate."""
+    values = [record % bad for record in WITH_BYTES for bad in NOT_UTF_8]
+    for row, value in zip(decoded(spark, [*values]), values, strict=True):
+        assert row.error is not None, value
+        assert row.error.reason.startswith("invalid JSON: not in UTF-8, at byte "), (value, row.error.reason)
+
+
+def test_the_first_and_last_characters_of_each_length_are_read(spark: SparkSession) -> None:
+    rows = decoded(spark, [(record % UTF_8.encode()) for record in WITH_BYTES])
+    assert [row.error for row in rows] == [None] * len(WITH_BYTES)
+    assert rows[0].id == UTF_8
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -87,6 +87,7 @@ REFUSED: list[tuple[bytes | None, str]] = [
     (b"17", "key: not a JSON object but number"),
     (b"k-17", "key: invalid JSON: Unrecognized token 'k'"),
     (b"\xff\0", "key: invalid JSON: not in UTF-8"),
+    (b'{"id":1,"more":"\xc0\xaf"}', "key: invalid JSON: not in UTF-8, at byte 16"),
     (b"{}", "key: field 'id' is missing"),
     (b'{"id":null}', "key: field 'id' is null"),
     (b'{"id":"1"}', "key: field 'id': expected int, got string"),

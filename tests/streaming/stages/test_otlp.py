@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.streaming.spark.session import java
 from tests.export_requests import REQUESTS, any_value, attributes, flattened, span, to_json, traces
+from tests.streaming.stages.bad_bytes import NOT_UTF_8
 
 MARK = (-2, None, "record", None)
 NOT_EMPTY: dict[str, Message] = {
@@ -333,6 +334,15 @@ def test_a_broken_record_is_one_dead_letter(split: Split, kind: str, value: byte
     assert (mark, item, raw, dropped) == (MARK, -1, value, None)
     assert error is not None
     assert error.startswith(reason)
+
+
+@pytest.mark.parametrize("bad", NOT_UTF_8)
+@pytest.mark.parametrize("place", [b'{"resourceSpans": [], "more": "%s"}', b'{"resourceSpans": [], "%s": 1}'])
+def test_json_that_is_not_utf_8_is_one_dead_letter(split: Split, place: bytes, bad: bytes) -> None:
+    _, (_, _, _, error) = split("traces", place % bad, "otlp_json")
+
+    assert error is not None
+    assert error.startswith("invalid JSON: not in UTF-8, at byte ")
 
 
 @pytest.mark.parametrize(

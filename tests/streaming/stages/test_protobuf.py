@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.connections import KafkaConnection
 from glassflow_dagster.config.model.source import SchemaField, Source, SourceSchema
+from tests.streaming.stages.bad_bytes import NOT_UTF_8, UTF_8
 from tests.streaming.stages.schema_decoders import decoded
 
 KINDS = ("string", "int", "uint", "float", "bool", "array", "map", "decimal", "int128", "uint128", "any")
@@ -403,6 +404,13 @@ def test_damaged_records_are_dead_letters(spark: SparkSession) -> None:
     rows = decoded(spark, source_of(PROTO3, fields, "Event"), list(DAMAGED))
     for (value, expected), row in zip(DAMAGED.items(), rows, strict=True):
         assert expected in str(row.reason), value
+
+
+def test_texts_that_are_not_utf_8_are_dead_letters(spark: SparkSession) -> None:
+    values = [b"\x72" + bytes([len(text)]) + text for text in [*NOT_UTF_8, UTF_8.encode()]]
+    *refused, good = decoded(spark, source_of(PROTO3, [optional("s", "string")], "Event"), values)
+    assert (good.s, good.reason) == (UTF_8, None)
+    assert all("a text that is not UTF-8" in row.reason for row in refused)
 
 
 def test_the_depth_is_bounded(spark: SparkSession) -> None:

@@ -55,10 +55,8 @@ final class AvroInput extends EncodedInput("Avro") {
   /** A text; UTF-8 is checked. */
   def text(): UTF8String = {
     val count = length()
-    val text = UTF8String.fromBytes(bytes, at, count)
-    if (!text.isValid) throw new Refusal(s"invalid Avro: a text that is not UTF-8, at byte $at")
-    at += count
-    text
+    if (!Utf8.isValid(bytes, at, count)) throw new Refusal(s"invalid Avro: a text that is not UTF-8, at byte $at")
+    UTF8String.fromBytes(bytes, skip(count), count)
   }
 
   /** Read the items of an array or map, block by block. */

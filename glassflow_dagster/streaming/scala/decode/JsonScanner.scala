@@ -404,7 +404,7 @@ final class JsonScanner(fields: Array[JsonField], root: Node) {
         if (if (isUnicode) hex(at + 2) < 0 else ESCAPES(bytes(at + 1)) == 0) return false
         at += (if (isUnicode) 6 else 2)
       } else if (byte < 0) {
-        val length = utf8Length(at)
+        val length = Utf8.length(bytes, at, bytes.length)
         if (length == 0) return false
         at += length
       } else if (byte < ' ') return false
@@ -412,26 +412,6 @@ final class JsonScanner(fields: Array[JsonField], root: Node) {
     }
     false
   }
-
-  /** The length of the character of several bytes at a position; 0 where it is not UTF-8 (RFC 3629, section 4). */
-  private def utf8Length(position: Int): Int = {
-    val (first, second) = (bytes(position) & 0xff, continuation(position + 1))
-    if (second < 0) 0
-    else if (first >= 0xc2 && first <= 0xdf) 2
-    else if (continuation(position + 2) < 0) 0
-    else if (first == 0xe0) if (second >= 0xa0) 3 else 0
-    else if (first == 0xed) if (second <= 0x9f) 3 else 0
-    else if (first >= 0xe1 && first <= 0xef) 3
-    else if (continuation(position + 3) < 0) 0
-    else if (first == 0xf0) if (second >= 0x90) 4 else 0
-    else if (first >= 0xf1 && first <= 0xf3) 4
-    else if (first == 0xf4) if (second <= 0x8f) 4 else 0
-    else 0
-  }
-
-  /** A byte that continues a character; -1 where there is none. */
-  private def continuation(position: Int): Int =
-    if (position < bytes.length && (bytes(position) & 0xc0) == 0x80) bytes(position) & 0xff else -1
 
   /** Skip white space; return the byte after it, or END. */
   private def skipSpace(): Int = {

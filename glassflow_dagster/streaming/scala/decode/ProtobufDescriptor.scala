@@ -1,6 +1,5 @@
 package glassflow
 
-import java.nio.charset.StandardCharsets.UTF_8
 import java.util.Base64
 
 import scala.collection.mutable
@@ -117,7 +116,11 @@ object ProtobufDescriptor {
       }
     }
     def number(field: Int): Option[Long] = numbers.get(field)
-    def texts(field: Int): Vector[String] = contents.getOrElse(field, Vector.empty).map(new String(_, UTF_8))
+    def texts(field: Int): Vector[String] = contents.getOrElse(field, Vector.empty).map { bytes =>
+      Option(Utf8.text(bytes)).getOrElse(
+        throw new Refusal("is a compiled schema with a text that is not UTF-8")
+      ).toString
+    }
     def text(field: Int): Option[String] = texts(field).lastOption
     def messages(field: Int): Vector[Fields] = contents.getOrElse(field, Vector.empty).map(new Fields(_))
     def message(field: Int): Option[Fields] = messages(field).lastOption

@@ -180,9 +180,10 @@ object ProtobufRecords {
     case "double" => Double.box(java.lang.Double.longBitsToDouble(in.fixed64()))
     case "string" =>
       val count = in.length()
-      val text = UTF8String.fromBytes(in.bytes, in.skip(count), count)
-      if (!text.isValid) throw new Refusal(s"invalid Protobuf: a text that is not UTF-8, before byte ${in.at}")
-      text
+      val from = in.skip(count)
+      if (!Utf8.isValid(in.bytes, from, count))
+        throw new Refusal(s"invalid Protobuf: a text that is not UTF-8, before byte ${in.at}")
+      UTF8String.fromBytes(in.bytes, from, count)
     case "bytes" => in.take(in.length())
   }
 

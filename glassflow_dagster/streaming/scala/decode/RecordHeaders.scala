@@ -51,7 +51,7 @@ object RecordHeaders {
   }
 
   private def text(value: Array[Byte]): UTF8String = {
-    val text = UTF8String.fromBytes(value)
-    if (text.isValid) text else UTF8String.fromBytes(Base64.getEncoder.encode(value))
+    val text = Utf8.text(value)
+    if (text != null) text else UTF8String.fromBytes(Base64.getEncoder.encode(value))
   }
 }

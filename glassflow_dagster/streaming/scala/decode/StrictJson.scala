@@ -1,7 +1,5 @@
 package glassflow
 
-import java.nio.charset.StandardCharsets.UTF_8
-
 import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.core.{JsonFactory, JsonFactoryBuilder, JsonParser, JsonToken, StreamReadConstraints}
@@ -66,7 +64,8 @@ class StrictJson(spec: String, part: String) extends Serializable {
   private def refusal(value: Array[Byte], values: Array[Any]): UTF8String = {
     if (value == null) return utf8(s"the record has no $part")
     if (value.isEmpty) return utf8(s"the record's $part is empty")
-    if (!isUtf8Json(value)) return utf8("invalid JSON: not in UTF-8")
+    val badBytes = Utf8.problemOfJson(value)
+    if (badBytes != null) return utf8(badBytes)
     val problems = new Array[String](fields.length)
     val found = new Array[Byte](fields.length)
     val parser = FACTORY.createParser(value)
@@ -203,9 +202,7 @@ class StrictJson(spec: String, part: String) extends Serializable {
   private def text(parser: JsonParser): Any = {
     val string = parser.getText
     // Half a surrogate pair cannot be encoded in UTF-8; Java would replace it by a question mark.
-    if (string.exists(_.isSurrogate) && !UTF_8.newEncoder().canEncode(string))
-      Refused("holds half a surrogate pair, which is not a character")
-    else utf8(string)
+    if (Utf8.hasForm(string)) utf8(string) else Refused("holds half a surrogate pair, which is not a character")
   }
 
   private def quoted(parser: JsonParser): Any = text(parser) match {
@@ -311,18 +308,6 @@ object StrictJson {
     .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
     .disable(JsonFactory.Feature.FAIL_ON_SYMBOL_HASH_OVERFLOW)
     .build()
-
-  /** Whether the value does not look like UTF-16 or UTF-32, which Jackson would detect by zeros or a byte order mark in
-    * the first four bytes, and setField. JSON in Kafka must be UTF-8.
-    */
-  def isUtf8Json(value: Array[Byte]): Boolean = {
-    var i = 0
-    while (i < value.length && i < 4) {
-      if (value(i) == 0 || value(i) == 0xfe.toByte || value(i) == 0xff.toByte) return false
-      i += 1
-    }
-    true
-  }
 
   /** The result for a value that does not fit its field's kind. */
   private case class Refused(problem: String)

@@ -20,7 +20,8 @@ final class OtlpJson(kind: MessageType) {
   /** The values of a request, in the form of ProtobufRecords.parse. */
   def read(value: Array[Byte]): Array[Any] = {
     if (value.isEmpty) throw new Refusal("the record's value is empty")
-    if (!StrictJson.isUtf8Json(value)) throw new Refusal("invalid JSON: not in UTF-8")
+    val badBytes = Utf8.problemOfJson(value)
+    if (badBytes != null) throw new Refusal(badBytes)
     val parser = StrictJson.FACTORY.createParser(value)
     try {
       if (parser.nextToken() != JsonToken.START_OBJECT) throw new Refusal("invalid OTLP: not a JSON object")
@@ -89,7 +90,7 @@ final class OtlpJson(kind: MessageType) {
       require(parser, field, JsonToken.VALUE_STRING, "a text")
       val text = parser.getText
       // Half a surrogate pair cannot be encoded in UTF-8; Java would replace it by a question mark.
-      if (text.exists(_.isSurrogate) && !java.nio.charset.StandardCharsets.UTF_8.newEncoder().canEncode(text))
+      if (!Utf8.hasForm(text))
         throw refusal(field, "holds half a surrogate pair, which is not a character")
       UTF8String.fromString(text)
     case ScalarType("bytes") =>

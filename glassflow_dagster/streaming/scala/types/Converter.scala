@@ -1,7 +1,6 @@
 package glassflow
 
 import java.math.{BigDecimal => Number, BigInteger, MathContext}
-import java.nio.charset.StandardCharsets.UTF_8
 
 import com.fasterxml.jackson.core.{JsonParser, JsonToken}
 import com.fasterxml.jackson.databind.JsonNode
@@ -115,7 +114,8 @@ abstract class Converter(val is: ColumnSpec) {
   /** A value of a field of the kind any, as JSON text: converted like a value inside a nested one. */
   final def jsonValue(value: UTF8String, out: RowBinary): ConversionError = {
     val bytes = value.getBytes
-    if (!StrictJson.isUtf8Json(bytes)) return ConversionError("invalid JSON: not in UTF-8")
+    val badBytes = Utf8.problemOfJson(bytes)
+    if (badBytes != null) return ConversionError(badBytes)
     val parser = StrictJson.FACTORY.createParser(bytes)
     try {
       parser.nextToken()
@@ -208,11 +208,8 @@ object Converter {
   /** A JSON string; None where it has half a surrogate pair, which UTF-8 cannot encode. */
   def jsonString(parser: JsonParser): Option[UTF8String] = {
     val string = parser.getText
-    if (isWhole(string)) Some(UTF8String.fromString(string)) else None
+    if (Utf8.hasForm(string)) Some(UTF8String.fromString(string)) else None
   }
-
-  /** Whether a string can be encoded in UTF-8: it has no half of a surrogate pair. */
-  def isWhole(string: String): Boolean = !string.exists(_.isSurrogate) || UTF_8.newEncoder().canEncode(string)
 
   /** The JSON text from where an array or object begins to its end; moves the parser there. */
   def rawText(parser: JsonParser, json: Array[Byte]): UTF8String = {

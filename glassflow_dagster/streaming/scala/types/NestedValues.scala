@@ -45,7 +45,7 @@ class Maps(is: ColumnSpec) extends Converter(is) {
     val names = new java.util.HashSet[String]()
     while (parser.nextToken() != JsonToken.END_OBJECT) {
       val name = parser.currentName()
-      if (!isWhole(name)) return HALF_CHARACTER
+      if (!Utf8.hasForm(name)) return HALF_CHARACTER
       if (!names.add(name)) return ConversionError("is given twice", memberPath(name))
       parser.nextToken()
       var error = keys.key(UTF8String.fromString(name), out)
@@ -176,7 +176,7 @@ class JsonObjects(is: ColumnSpec) extends Converter(is) {
     val names = new java.util.HashSet[String]()
     while (parser.nextToken() != JsonToken.END_OBJECT) {
       val name = parser.currentName()
-      if (!isWhole(name)) return HALF_CHARACTER
+      if (!Utf8.hasForm(name)) return HALF_CHARACTER
       val inner = path.member(name)
       val innerAt = at + memberPath(name)
       val token = parser.nextToken()
@@ -195,7 +195,7 @@ class JsonObjects(is: ColumnSpec) extends Converter(is) {
       case JsonToken.VALUE_NUMBER_INT | JsonToken.VALUE_NUMBER_FLOAT =>
         val error = if (values == null) numberError(parser) else values.json(parser, json, new RowBinary)
         if (error == null) null else error.in(at)
-      case JsonToken.VALUE_STRING => if (isWhole(parser.getText)) null else HALF_CHARACTER.in(at)
+      case JsonToken.VALUE_STRING => if (Utf8.hasForm(parser.getText)) null else HALF_CHARACTER.in(at)
       case JsonToken.START_OBJECT =>
         membersError(parser, json, MemberPath.ROOT, at, new java.util.HashSet[MemberPath]())
       case JsonToken.START_ARRAY =>
