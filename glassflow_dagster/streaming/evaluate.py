@@ -138,10 +138,10 @@ def _dead_letter(row: Row, kind: FieldKind) -> Evaluation | None:
 
 
 def _to_python(value: Any, kind: FieldKind) -> Any:
-    """Return a field's value as a Python value: an array or map, which is JSON text, parsed; a decimal as an int."""
+    """Return a field's value as a Python value: JSON text of an array, map or any value parsed; a decimal as an int."""
     if value is None:
         return None
-    if kind in ("array", "map"):
+    if kind in ("array", "map", "any"):
         return json.loads(value)
     # The only decimals are DECIMAL(20,0), of integers beyond 64 bits.
     return int(value) if isinstance(value, Decimal) else value

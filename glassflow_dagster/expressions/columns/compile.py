@@ -19,7 +19,9 @@ from glassflow_dagster.expressions.columns.functions import (
     BUILTIN_BUILDERS,
     HELPER_BUILDERS,
     METHOD_BUILDERS,
+    NOT_FINITE,
     Operand,
+    is_not_finite,
 )
 from glassflow_dagster.expressions.columns.lists import apply_predicate, slice_list, slice_text
 from glassflow_dagster.expressions.columns.steps import Steps
@@ -76,6 +78,9 @@ COLUMN_TYPES: Mapping[Kind, str] = {
 # Kinds of fields whose column is JSON text.
 _JSON_KINDS: frozenset[Kind] = frozenset({"array", "map", "any"})
 
+# The step that reads no other one.
+_FIRST_STEP = 1
+
 _KIND_WORDS: Mapping[Kind, str] = {"string": "string", "float": "number", "bool": "bool"}
 
 
@@ -128,20 +133,25 @@ class _Compiler:
         self._pointers: list[Column] = []
         # (mode, node) -> the compiled node and the step (from 1) that computes it; not for nodes inside a predicate.
         self._compiled: dict[tuple[str, Node], tuple[_NodeColumns, int]] = {}
+        # JSON field -> the column of what its text says.
+        self._parsed: dict[str, Column] = {}
         # The highest step that the node being compiled reads from so far; 0 for none.
         self._depth = 0
 
     def compile_root(self) -> _NodeColumns:
-        """Compile the whole expression."""
-        return self._compile_finite(self._checked.root)
+        """Compile the whole expression; NaN and infinity are errors, as in GlassFlow, but in a field of the record."""
+        root = self._checked.root
+        return self._compile(root) if isinstance(root, Field) else self._compile_finite(root)
 
     def _compile_finite(self, node: Node) -> _NodeColumns:
-        """Compile a node; NaN and infinity, which JSON cannot write, are errors, as in GlassFlow."""
+        """Compile a node; NaN and infinity, which JSON cannot write, are errors."""
         compiled = self._compile(node)
-        if self._kind(node) != "float" or isinstance(node, Literal | Field):
+        return self._finite(node, compiled) if self._kind(node) == "float" else compiled
+
+    def _finite(self, node: Node, compiled: _NodeColumns) -> _NodeColumns:
+        if isinstance(node, Literal):
             return compiled
-        not_finite = F.isnan(compiled.value) | (F.abs(compiled.value) == F.lit(float("inf")))
-        return self._with_error_where(node, compiled, not_finite, "the result is not a finite number")
+        return self._with_error_where(node, compiled, is_not_finite(compiled.value), NOT_FINITE)
 
     def _kind(self, node: Node) -> Kind:
         return self._checked.kinds[node]
@@ -186,7 +196,7 @@ class _Compiler:
             case Literal(value=value):
                 return _NodeColumns(F.lit(value).cast(COLUMN_TYPES[self._kind(node)]), nullable=value is None)
             case Field(name=name):
-                return _NodeColumns(_field_value(self._columns[name], self._kind(node)))
+                return _NodeColumns(self._columns[name]) if self._is_plain_field(node) else self._json_field(node)
             case ListLiteral(items=items):
                 return self._list(items, self._kind(node))
             case MapLiteral(names=names, values=values):
@@ -212,6 +222,22 @@ class _Compiler:
                 return self._call(node)
             case Name() | Let() | Predicate():
                 raise AssertionError(f"the checker let {self._source(node)!r} through")
+
+    def _json_field(self, field: Field) -> _NodeColumns:
+        """Parse a field that comes as JSON text to a VARIANT; an error where no VARIANT holds just what the text says.
+
+        In a step of its own, also inside a predicate, so that a record's text is parsed once.
+        """
+        name = field.name
+        if name not in self._parsed:
+            self._parsed[name] = self._steps.take(variants.parsed(self._columns[name]), _FIRST_STEP)
+        self._depth = max(self._depth, _FIRST_STEP)
+        parsed = self._parsed[name]
+        value = parsed["value"]
+        return _NodeColumns(
+            variants.without_null(value) if self._kind(field) == "any" else value,
+            self._with_source(field, parsed["problem"]),
+        )
 
     # Operands: each converted to the type that its operator takes, with an error where the record holds another type.
     # `parent` is the node that the error message quotes.
@@ -248,8 +274,9 @@ class _Compiler:
         return self._converted(parent, compiled, self._kind(node), wanted)
 
     def _converted(self, parent: Node, compiled: _NodeColumns, kind: Kind, wanted: Kind) -> _NodeColumns:
-        """Cast a value from its kind to the wanted one; a UINT64 that a BIGINT cannot hold is an error.
+        """Cast a value from its kind to the wanted one.
 
+        A UINT64 that a BIGINT cannot hold is an error, and so is NaN or infinity as a value in JSON.
         Arrays and objects are values of kind "any" already, and nil becomes NULL of the wanted type.
         """
         if kind == wanted or (wanted == "any" and kind in ("array", "map")):
@@ -264,6 +291,8 @@ class _Compiler:
             )
         if kind == "any" and wanted == "float":
             return compiled  # _scalar has made it a DOUBLE
+        if kind == "float" and wanted == "any":
+            compiled = self._finite(parent, compiled)
         return _NodeColumns(compiled.value.cast(COLUMN_TYPES[wanted]), compiled.error, compiled.nullable)
 
     # Operators.
@@ -759,14 +788,6 @@ _FIRST_MICROSECOND, _LAST_MICROSECOND = -62_135_596_800_000_000, 253_402_300_799
 # expr's own limit.
 _LONGEST_RANGE = 1_000_000
 _OVERFLOW = "the result exceeds 64 bits"
-
-
-def _field_value(column: Column, kind: Kind) -> Column:
-    """Parse a field that comes as JSON text to a VARIANT; any other field is its own value."""
-    if kind not in _JSON_KINDS:
-        return column
-    value = variants.parsed(column)
-    return variants.without_null(value) if kind == "any" else value
 
 
 def _FALSE() -> Column:  # noqa: N802 - a constant, but columns need a session

@@ -60,6 +60,14 @@ _MAX_COMPARED = 1_000
 _MAX_FLATTEN_DEPTH = 3
 
 
+NOT_FINITE = "the result is not a finite number"
+
+
+def is_not_finite(number: Column) -> Column:
+    """Return whether a DOUBLE is NaN or infinite: BOOLEAN, NULL for NULL."""
+    return F.isnan(number) | (F.abs(number) == F.lit(float("inf")))
+
+
 def text_of(operand: Operand) -> Column:
     """Return a value as text in the format of Go's %v: STRING, NULL where the value is NULL."""
     if operand.kind == "float":
@@ -67,10 +75,17 @@ def text_of(operand: Operand) -> Column:
     if operand.kind == "any":
         return F.coalesce(
             variants.whole(operand.value).cast("string"),
+            _decimal_text(operand.value),
             _float_text(variants.scalar(operand.value, "float")),
             variants.as_text(operand.value),
         )
     return operand.value.cast("string")
+
+
+def _decimal_text(value: Column) -> Column:
+    """Return a VARIANT's decimal number as text with all its digits; NULL for any other value."""
+    is_decimal = F.schema_of_variant(value).startswith("DECIMAL")
+    return F.call_function("glassflow_number_text", F.when(is_decimal, variants.as_text(value)))
 
 
 def _float_text(value: Column) -> Column:
@@ -502,16 +517,16 @@ def _object_problem(operand: Operand) -> Column:
 
 
 def _to_json(operands: Sequence[Operand]) -> FunctionResult:
-    return FunctionResult(F.to_json(operands[0].value.cast("variant")))
+    """Return the compact JSON of a value; a problem for NaN and infinity, which JSON cannot write."""
+    (operand,) = operands
+    problem = F.when(is_not_finite(operand.value), F.lit(NOT_FINITE)) if operand.kind == "float" else None
+    return FunctionResult(F.to_json(operand.value.cast("variant")), problem)
 
 
 def _from_json(operands: Sequence[Operand]) -> FunctionResult:
-    """Parse JSON text to a VARIANT; null is nil, invalid JSON is a problem."""
-    # A VARIANT null for JSON null; SQL NULL for invalid JSON.
-    value = F.try_parse_json(operands[0].value)
-    return FunctionResult(
-        variants.without_null(value), F.when(value.isNull(), F.lit("the value is not JSON")), nullable=True
-    )
+    """Parse JSON text to a VARIANT; null is nil, JSON that no VARIANT holds is a problem."""
+    parsed = variants.parsed(operands[0].value)
+    return FunctionResult(variants.without_null(parsed["value"]), parsed["problem"], nullable=True)
 
 
 def _to_base64(operands: Sequence[Operand]) -> FunctionResult:
@@ -567,10 +582,10 @@ def _to_date(operands: Sequence[Operand]) -> FunctionResult:
 def _url_decode(operands: Sequence[Operand]) -> FunctionResult:
     """Decode a URL-encoded text; empty for nil, and a problem for an invalid one."""
     text = operands[0].value
-    decoded = F.try_url_decode(text)
+    decoded = F.call_function("glassflow_url_decode", text)
     return FunctionResult(
         F.coalesce(decoded, F.lit("")),
-        F.when(text.isNotNull() & decoded.isNull(), F.lit("the value is not URL-encoded")),
+        F.when(text.isNotNull() & decoded.isNull(), F.lit("the value is not URL-encoded UTF-8")),
     )
 
 
@@ -613,7 +628,8 @@ def _parse_query(operands: Sequence[Operand]) -> FunctionResult:
     object_text = F.concat(F.lit("{"), F.array_join(F.transform(names, json_entry), ","), F.lit("}"))
     problem = F.when(too_many, F.lit(f"the query has more than {_MAX_COMPARED:,} parameters"))
     # NULL for nil, and for an invalid or too long query: then the value is an empty object.
-    return FunctionResult(F.try_parse_json(F.coalesce(object_text, F.lit("{}"))), problem)
+    parsed = variants.parsed(F.coalesce(object_text, F.lit("{}")))
+    return FunctionResult(parsed["value"], F.coalesce(problem, parsed["problem"]))
 
 
 def _without_brackets(json_list: Column) -> Column:

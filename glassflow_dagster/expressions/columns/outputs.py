@@ -21,7 +21,7 @@ FIELD_TYPES: dict[OutputKind, str] = {
     "bool": "boolean",
     "array": "string",
     "map": "string",
-    **dict.fromkeys(("decimal", "bigint", "ubigint"), "string"),
+    **dict.fromkeys(("decimal", "bigint", "ubigint", "any"), "string"),
 }
 # Expression kinds that become a field as JSON text only.
 _JSON_KINDS: frozenset[Kind] = frozenset({"array", "map", *LISTS})
@@ -33,9 +33,9 @@ _INTEGER_TEXT = r"^[+-]?\d{1,1000}\z"
 def as_output(compiled: Compiled, output_type: str) -> Compiled:
     """Convert a compiled expression to a field like those of a decoded record.
 
-    Return a `Compiled` of the kind that `output_kind` chooses; its value is a column of FIELD_TYPES[kind], with arrays
-    and objects as JSON text. A value that does not convert is an error. output_type: as the definition declares it,
-    empty for no conversion.
+    Return a `Compiled` of the kind that `output_kind` chooses; its value is a column of FIELD_TYPES[kind], with arrays,
+    objects and values of any kind as JSON text. A value that does not convert is an error. output_type: as the
+    definition declares it, empty for no conversion.
     """
     result_kind = output_kind(compiled.kind, output_type)
     if compiled.kind == "nil":
@@ -151,6 +151,11 @@ def _to_object(operand: Operand) -> Column:
     return F.lit(None).cast("string")
 
 
+def _to_any(operand: Operand) -> Column:
+    """Return a value of any kind as JSON text."""
+    return F.to_json(operand.value)
+
+
 def _unchanged_digits(operand: Operand) -> Column:
     """Return a decimal or an integer beyond 64 bits unchanged: its column is text; no other kind converts to it."""
     return operand.value
@@ -165,4 +170,5 @@ _CONVERSIONS = {
     "array": _to_array,
     "map": _to_object,
     **dict.fromkeys(("decimal", "bigint", "ubigint"), _unchanged_digits),
+    "any": _to_any,
 }

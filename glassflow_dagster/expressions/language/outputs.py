@@ -1,7 +1,7 @@
 """Determine the kind of field that a transform's output is, which the mapping to columns needs; without Spark.
 
 An `output_type` is a type of declared fields, or GlassFlow's `[]string`. Any other word converts nothing: the output
-has the kind of the expression.
+has the kind of the expression, and a value of unknown kind becomes a text, unless the type is `any`.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from typing import Literal
 
 from glassflow_dagster.expressions.language.signatures import LISTS, Kind
 
-# The kinds of declared fields; arrays and objects are carried as their JSON text.
-OutputKind = Literal["string", "int", "uint", "float", "bool", "array", "map", "decimal", "bigint", "ubigint"]
+# The kinds of declared fields; arrays, objects and values of any kind are carried as their JSON text.
+OutputKind = Literal["string", "int", "uint", "float", "bool", "array", "map", "decimal", "bigint", "ubigint", "any"]
 
 # An array whose elements are all written as texts.
 TEXT_LIST = "[]string"
@@ -60,6 +60,8 @@ def output_kind(checked_kind: Kind, output_type: str) -> OutputKind:
     checked_kind: the kind of the checked expression, which `check_transform` ensures is no duration. output_type: as
     the definition declares it; may be empty.
     """
+    if (checked_kind, output_type) == ("any", "any"):
+        return "any"
     return OUTPUT_KINDS.get(output_type) or _UNCONVERTED[checked_kind]
 
 

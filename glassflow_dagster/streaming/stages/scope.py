@@ -67,7 +67,7 @@ class Scope:
 
 def carrier(kind: FieldKind) -> str:
     """Return the Spark type of a column of a kind; a value of the kind `any` is JSON text."""
-    return "string" if kind == "any" else FIELD_TYPES[kind]
+    return FIELD_TYPES[kind]
 
 
 def field_scope(fields: Sequence[SchemaField], source: int = 0) -> Scope:

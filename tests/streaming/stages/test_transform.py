@@ -3,21 +3,11 @@
 import json
 from typing import Any
 
-import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.types import parse_column_type
-from glassflow_dagster.config.stages import FilterStage, plan_stages
-from glassflow_dagster.streaming.stages.decode.decode import decode
-from glassflow_dagster.streaming.stages.decode.formats import decoder_of
-from glassflow_dagster.streaming.stages.filter import keep_matching
-from glassflow_dagster.streaming.stages.mapping import TableColumns, map_columns
-from glassflow_dagster.streaming.stages.scope import field_scope
-from glassflow_dagster.streaming.stages.transform import transform
 from tests.definition import definition, filter_transform, mapping, sink, source, stateless_transform
-from tests.streaming.row_binary import read_row
+from tests.streaming.stages.all_stages import outcomes
 
 CONFIG = PipelineConfig.model_validate(
     definition(
@@ -62,39 +52,12 @@ RECORDS: list[tuple[dict[str, Any], object]] = [
 ]
 
 
-def through_all_stages(records: DataFrame) -> DataFrame:
-    types = {m.column_name: parse_column_type(m.column_type) for m in CONFIG.sink.mapping}
-    events, names = (
-        decode(records, [decoder_of(CONFIG.source, CONFIG.source.fields, "")]),
-        field_scope(CONFIG.source.fields),
-    )
-    for place, stage in enumerate(plan_stages(CONFIG).steps):
-        if isinstance(stage, FilterStage):
-            events = keep_matching(events, stage, names)
+def test_every_record_becomes_a_row_or_is_counted_or_refused_with_its_expression(spark: SparkSession) -> None:
+    found = outcomes(spark, CONFIG, [json.dumps(record).encode() for record, _ in RECORDS])
+    for outcome, (record, expected) in zip(found, RECORDS, strict=True):
+        if isinstance(expected, tuple) and len(expected) == 2:
+            (stage, reason), (expected_stage, start) = outcome, expected
+            assert (stage, reason[: len(start)]) == (expected_stage, start), record
+            assert len(reason) > len(start), record
         else:
-            events, names = transform(events, stage, names, place)
-    return map_columns(events, [TableColumns("d.t", CONFIG.sink.mapping, types)], names)
-
-
-@pytest.fixture(scope="module")
-def found(spark: SparkSession) -> list[Row]:
-    records = [(offset, json.dumps(record).encode()) for offset, (record, _) in enumerate(RECORDS)]
-    frame = spark.createDataFrame(records, "offset bigint, value binary").withColumn(
-        "batch_time", F.timestamp_seconds(F.lit(1_729_411_544))
-    )
-    return through_all_stages(frame).orderBy("offset").select("row", "error", "drop_reason").collect()
-
-
-def test_every_record_becomes_a_row_or_is_counted_or_refused_with_its_expression(found: list[Row]) -> None:
-    types = [parse_column_type(m.column_type) for m in CONFIG.sink.mapping]
-    for row, (record, expected) in zip(found, RECORDS, strict=True):
-        if isinstance(expected, str):
-            assert (row.drop_reason, row.row, row.error) == (expected, None, None), record
-        elif isinstance(expected, tuple) and len(expected) == 2:
-            stage, reason = expected
-            assert (row.drop_reason, row.row, row.error.stage) == (None, None, stage), record
-            assert row.error.reason.startswith(reason), row.error.reason
-            assert len(row.error.reason) > len(reason), record
-        else:
-            assert (row.drop_reason, row.error) == (None, None), record
-            assert tuple(read_row(bytes(row.row), types)) == expected, record
+            assert outcome == expected, record

@@ -284,7 +284,8 @@ object StrictJson {
   // More than brokers setField by default.
   val TEXT_CHARACTERS = 100 * 1000 * 1000
 
-  private def beyondBounds(error: StreamConstraintsException): String = {
+  /** What is wrong where JSON is beyond a limit. */
+  def beyondBounds(error: StreamConstraintsException): String = {
     val reason = error.getOriginalMessage
     val found = BOUNDS.collectFirst { case (beginning, shown) if reason.startsWith(beginning) => shown }
     s"invalid JSON: ${found.getOrElse(reason)}"

@@ -27,6 +27,7 @@ import org.apache.spark.unsafe.types.UTF8String
   *     STRUCT: see KeyFields
   *   - glassflow_split_otlp(value BINARY, is_event BOOLEAN, spec STRING) -> ARRAY<STRUCT>: see OtlpSplitter
   *   - glassflow_headers(headers ARRAY<STRUCT<key STRING, value BINARY>>) -> STRING: see RecordHeaders
+  *   - glassflow_variant(json STRING) -> STRUCT<value VARIANT, problem STRING>: see JsonVariant
   *   - glassflow_map(decoded STRUCT, computed STRUCT, spec STRING) -> STRUCT: see ColumnMapper
   *   - glassflow_values(row BINARY, spec STRING) -> STRUCT: see RowReader
   *   - glassflow_key(part, ...) -> BINARY: see KeyBytes
@@ -38,8 +39,8 @@ import org.apache.spark.unsafe.types.UTF8String
   *   - glassflow_matches(text STRING, pattern STRING) -> BOOLEAN: see GoPattern; NULL for a NULL text
   *   - glassflow_stage_attempt() -> INT: see StageAttempt
   *   - glassflow_upper(text), glassflow_lower(text), glassflow_trim(text), glassflow_split(text, separator),
-  *     glassflow_integer(text), glassflow_round(DOUBLE), glassflow_float_text(DOUBLE), glassflow_to_int(DOUBLE): see
-  *     Scalars; NULL for a NULL argument
+  *     glassflow_integer(text), glassflow_url_decode(text), glassflow_number_text(text), glassflow_round(DOUBLE),
+  *     glassflow_float_text(DOUBLE), glassflow_to_int(DOUBLE): see Scalars; NULL for a NULL argument
   */
 class Functions extends (SparkSessionExtensions => Unit) {
   import Functions._
@@ -86,6 +87,11 @@ class Functions extends (SparkSessionExtensions => Unit) {
     register(extensions, "glassflow_headers") { case Seq(headers) =>
       StaticInvoke(RecordHeaders.getClass, StringType, "json", Seq(headers), Seq(RecordHeaders.TYPE))
     }
+    register(extensions, "glassflow_variant") { case Seq(json) =>
+      StaticInvoke(JsonVariant.getClass, JsonVariant.TYPE, "parse", Seq(json), Seq(StringType))
+    }
+    scalar(extensions, "glassflow_url_decode", StringType, "urlDecode", StringType)
+    scalar(extensions, "glassflow_number_text", StringType, "numberText", StringType)
     scalar(extensions, "glassflow_upper", StringType, "upper", StringType)
     scalar(extensions, "glassflow_lower", StringType, "lower", StringType)
     scalar(extensions, "glassflow_trim", StringType, "trim", StringType)

@@ -83,6 +83,36 @@ object Scalars {
     */
   def floatText(number: Double): UTF8String = UTF8String.fromString(written(number))
 
+  /** The text of a decimal number, given with all its digits and without an exponent: as that of its float, if the
+    * float has all of the digits.
+    */
+  def numberText(digits: UTF8String): UTF8String = {
+    val number = new java.math.BigDecimal(digits.toString)
+    val float = number.doubleValue
+    if (new java.math.BigDecimal(float.toString).compareTo(number) == 0) floatText(float) else digits
+  }
+
+  /** The text that is encoded in a URL; null where it is not encoded so, or the bytes that it stands for are not UTF-8.
+    */
+  def urlDecode(text: UTF8String): UTF8String = {
+    val (encoded, decoded) = (text.getBytes, new java.io.ByteArrayOutputStream(text.numBytes))
+    var at = 0
+    while (at < encoded.length) {
+      if (encoded(at) != '%') decoded.write(if (encoded(at) == '+') ' ' else encoded(at).toInt)
+      else {
+        val byte = if (at + 2 < encoded.length) hex(encoded(at + 1)) << 4 | hex(encoded(at + 2)) else -1
+        if (byte < 0) return null
+        decoded.write(byte)
+        at += 2
+      }
+      at += 1
+    }
+    Utf8.text(decoded.toByteArray)
+  }
+
+  /** The value of a hexadecimal digit; -1 for any other byte. */
+  private def hex(byte: Byte): Int = if (byte < 0) -1 else Character.digit(byte.toChar, 16)
+
   private def written(number: Double): String = {
     val size = Math.abs(number)
     if (size < WHOLE && number == number.toLong) number.toLong.toString
