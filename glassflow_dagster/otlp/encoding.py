@@ -75,10 +75,23 @@ def _from_json(signal: Signal, body: bytes) -> Any:
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
-    raw = json.loads(body)
+    """Parse a JSON object in UTF-8; raises ValueError for any other body."""
+    # As a text: json takes bytes with halves of surrogate pairs, too.
+    raw = json.loads(body.decode("utf-8-sig"), object_pairs_hook=_members)
     if not isinstance(raw, dict):
         raise ValueError("not an object")  # noqa: TRY004 - the one error that a caller expects
     return raw
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of an object; raises ValueError for a name that is given twice or has half a character."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is given twice")
+    # An escape may be half a surrogate pair, at which Protobuf raises SystemError.
+    "".join(members).encode()
+    return members
 
 
 def _is_empty_json(signal: Signal, encoding: Encoding, body: bytes) -> bool:

@@ -97,6 +97,11 @@ def test_a_request_may_be_empty(signal: Signal, encoding: Encoding, body: bytes)
     (Encoding.JSON, b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"spanId": 5}]}]}]}', "spanId: 5 is no id"),
     (Encoding.JSON, b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"spanId": "W47/95gDgQM="}]}]}]}', "is no id"),
     (Encoding.JSON, b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "\\ud800"}]}]}]}', "JSON encoding"),
+    (Encoding.JSON, b'{"resourceSpans": [{"\\ud800": 1}]}', "surrogates not allowed"),
+    (Encoding.JSON, b'{"resourceSpans": [{"\xed\xa0\x80": 1}]}', "codec can't decode byte 0xed"),
+    (Encoding.JSON, b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "\xc0\xaf"}]}]}]}', "byte 0xc0"),
+    (Encoding.JSON, b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "a", "name": "b"}]}]}]}',
+     "'name' is given twice"),
     (Encoding.JSON, b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"kind": 1e99}]}]}]}', "JSON encoding"),
     (Encoding.JSON, b'{"resourceSpans":' + b"[" * 100_000, "JSON encoding"),
     (Encoding.JSON, b'{"resourceSpans": [{"resource": {"attributes": [{"value": ' + b'{"arrayValue": {"values": [' * 90
