@@ -21,8 +21,8 @@ from glassflow_dagster.streaming.stages.source_index import FIELDS, by_source
 LEFT_RIGHT = (0, 1)
 # Holds every integer that a field may be.
 _INTEGER = "decimal(20,0)"
-# Doubles from here on are compared as doubles: only integers beyond signed 64 bits could be equal to one.
-_LONG_END = 2.0**63
+# The doubles that a BIGINT holds end here, and those that an unsigned integer of 64 bits holds.
+_LONG_END, _UNSIGNED_END = 2.0**63, 2.0**64
 
 
 def to_join_inputs(events: DataFrame, config: PipelineConfig, join: JoinConfig, scopes: Sequence[Scope]) -> DataFrame:
@@ -152,4 +152,15 @@ def _comparable(field: Column, kind: FieldKind, kinds: Collection[FieldKind]) ->
     # A float that is a whole number is compared as an integer, any other one as a float, with NULL for the integer.
     is_long = (field >= F.lit(-_LONG_END)) & (field < F.lit(_LONG_END))
     is_whole = is_long & (field == F.floor(field).cast("double"))
-    return [F.when(is_whole, field.cast("bigint").cast(_INTEGER)), F.when(~is_whole, field)]
+    integer = F.when(is_whole, _exact(field))
+    # Else the float keeps the key that it has in the state of a join of int and float.
+    if "uint" in kinds:
+        is_beyond = (field >= F.lit(_LONG_END)) & (field < F.lit(_UNSIGNED_END))
+        above = _exact(field - F.lit(_LONG_END)) + F.lit(str(int(_LONG_END))).cast(_INTEGER)
+        integer = integer.when(is_beyond, above.cast(_INTEGER))
+    return [integer, F.when(integer.isNull(), field)]
+
+
+def _exact(number: Column) -> Column:
+    """Cast a DOUBLE that a BIGINT holds; Spark's cast from DOUBLE to DECIMAL would take its shortest text."""
+    return number.cast("bigint").cast(_INTEGER)

@@ -1,6 +1,7 @@
 """How the events of two topics find each other."""
 
 from collections import defaultdict
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,9 +88,9 @@ def sample_matches(draft: Draft, left_key: str, right_key: str) -> Matches:
     return Matches(len(events), len(pairs), len(partners), tuple(pairs[:_PAIRS_SHOWN]))
 
 
-def _comparable(value: Any) -> str:
-    """Return a key as text that is equal for equal values only; a number may be an integer here and none there."""
-    return repr(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else repr(value)
+def _comparable(value: Any) -> Hashable:
+    """Return what is equal for equal keys only: numbers, which Python compares exactly, and texts of other values."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else repr(value)
 
 
 def _answer(draft: Draft, answers: Answers) -> str:

@@ -60,7 +60,11 @@ def keys(spark: SparkSession, types: tuple[list[str], list[str]], values: tuple[
     return [row[0] for row in records.select(by_source(join_keys(join, names))).collect()]
 
 
-NUMBERS = [0, 7, -7, 2**53 + 1, 2**53 + 2, 2**63 - 1, 7.5, -0.0, 9007199254740994.0, 1e300, -(2**63), 0.1]
+NUMBERS = [
+    0, 7, -7, 2**53 + 1, 2**53 + 2, 2**63 - 1, 7.5, -0.0, 9007199254740994.0, 1e300, -(2**63), 0.1,
+    # Beyond signed 64 bits, where doubles are 2,048 apart.
+    2**63, 2**63 + 1, 2**63 + 2**11, 2**64 - 2**11, 2**64 - 1, 2.0**63, 2.0**63 - 2**10, 2.0**64 - 2**11, 2.0**64,
+]  # fmt: skip
 LIMITS = {"int": (-(2**63), 2**63 - 1), "uint": (0, 2**64 - 1)}
 
 
