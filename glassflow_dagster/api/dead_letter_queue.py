@@ -18,7 +18,7 @@ from typing import Any
 from glassflow_dagster.api import message_ids
 from glassflow_dagster.api.catalog import iso
 from glassflow_dagster.api.files import write_atomically
-from glassflow_dagster.bookkeeping.dead_letters import DeadLetter
+from glassflow_dagster.bookkeeping.dead_letters import ORDER_BY_BATCH, DeadLetter
 from glassflow_dagster.bookkeeping.purges import count_purged
 from glassflow_dagster.bookkeeping.tables import has_dead_letters_table
 from glassflow_dagster.clickhouse.client import connect
@@ -69,7 +69,8 @@ class DeadLetterQueue:
             if store is None:
                 return []
             consumed = self._consumed()
-            found = list(store.read(f"{store.waiting()} AND {consumed.condition}", limit=number))
+            condition = f"{store.waiting()} AND {consumed.condition}"
+            found = list(store.read(condition, limit=number, order=ORDER_BY_BATCH))
             if found:
                 Consumed.now(message_ids.message_id(found[-1])).write(self._position)
         return [_answer(letter) for letter in found]
@@ -85,7 +86,8 @@ class DeadLetterQueue:
         with self._store() as store:
             if store is None:
                 return {"messages": [], "has_more": False}
-            found = list(store.read(" AND ".join([store.waiting(), *conditions]), limit=number + 1))
+            condition = " AND ".join([store.waiting(), *conditions])
+            found = list(store.read(condition, limit=number + 1, order=ORDER_BY_BATCH))
         page = [_answer(letter) for letter in found[:number]]
         if len(found) <= number:
             return {"messages": page, "has_more": False}

@@ -1,4 +1,4 @@
-"""The ids of dead letters in answers: each says which one it is, and where it is in the order of writing."""
+"""The ids of dead letters in answers: each says which one it is, and where it is in the order of its checkpoint."""
 
 import base64
 import binascii
@@ -8,21 +8,21 @@ from typing import Any
 from uuid import UUID
 
 from glassflow_dagster.api.errors import bad_request
-from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTER_ORDER, DeadLetter
+from glassflow_dagster.bookkeeping.dead_letters import ORDER_BY_BATCH, DeadLetter
 from glassflow_dagster.clickhouse.identifiers import quote_text
 
-# The order of writing, and the checkpoint: together they identify a dead letter.
-Key = tuple[int, str, int, int, int, str, str]
-_ORDER = f"toUnixTimestamp64Milli({DEAD_LETTER_ORDER[0]}), {', '.join(DEAD_LETTER_ORDER[1:])}"
+# The checkpoint, and the order within it: together they identify a dead letter.
+Key = tuple[str, int, str, int, int, int, str]
+_ORDER = ", ".join(ORDER_BY_BATCH)
 _LARGEST = 2**63
-_KINDS = (int, str, int, int, int, str, str)
+_KINDS = (str, int, str, int, int, int, str)
 
 
 def message_id(letter: DeadLetter) -> str:
     """Return the id of a dead letter."""
     key: Key = (
-        letter.batch_time_ms, letter.topic, letter.partition, letter.offset, letter.item, letter.only_table,
-        letter.checkpoint_id,
+        letter.checkpoint_id, letter.batch_id, letter.topic, letter.partition, letter.offset, letter.item,
+        letter.only_table,
     )  # fmt: skip
     return base64.urlsafe_b64encode(json.dumps(key, separators=(",", ":")).encode()).decode().rstrip("=")
 
@@ -45,19 +45,22 @@ def _key(found: Any) -> Key:
             raise ValueError("has a number that no column holds")
         if isinstance(part, str):
             part.encode()  # half a surrogate pair has no encoding
-    UUID(found[-1])
+    UUID(found[0])
     key: Key = tuple(found)
     return key
 
 
 def one_of(keys: Iterable[Key]) -> str:
     """Return the SQL condition of these dead letters."""
-    return f"({_ORDER}, toString(checkpoint_id)) IN ({', '.join(map(_literal, keys))})"
+    return f"(toString(checkpoint_id), {_ORDER}) IN ({', '.join(map(_literal, keys))})"
 
 
 def after(key: Key) -> str:
-    """Return the SQL condition of the dead letters that were written after another one."""
-    return f"({_ORDER}) > {_literal(key[:-1])}"
+    """Return the SQL condition of the dead letters behind another one: the next of its checkpoint, and later ones.
+
+    It selects among those of the newest checkpoint.
+    """
+    return f"(checkpoint_id != '{UUID(key[0])}' OR ({_ORDER}) > {_literal(key[1:])})"
 
 
 def _literal(key: tuple[Any, ...]) -> str:

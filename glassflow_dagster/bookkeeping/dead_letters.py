@@ -7,11 +7,12 @@ where Kafka had null.
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
+from glassflow_dagster.bookkeeping.ledger import batches_with_dead_letters_query
 from glassflow_dagster.bookkeeping.purges import DEAD_LETTER_ID, PURGES, purged_ids_query
 from glassflow_dagster.bookkeeping.replays import replayed_attempts_query
 from glassflow_dagster.bookkeeping.schema import (
@@ -20,6 +21,7 @@ from glassflow_dagster.bookkeeping.schema import (
     EXPIRES_AT,
     ITEM,
     ONLY_TABLE,
+    ORIGIN_BATCH_TIME,
     POSITION,
     BookkeepingTable,
     Column,
@@ -55,8 +57,8 @@ _RECORD = (
 )
 _PASSED_DEDUP = Column("passed_dedup", "Bool")
 
-# The origin is the position of the record's first read. Rows of versions without replays have none, so it defaults
-# to the position.
+# The origin is the batch and position of the record's first read. Rows of versions without replays have none, so the
+# position defaults to the record's.
 DEAD_LETTERS = BookkeepingTable(
     "glassflow_dead_letters",
     (
@@ -64,6 +66,7 @@ DEAD_LETTERS = BookkeepingTable(
         BATCH_TIME,
         *_RECORD,
         Column("attempt", "UInt16"),
+        ORIGIN_BATCH_TIME,
         Column("origin_topic", "LowCardinality(String)", "topic"),
         Column("origin_partition", "UInt32", "partition"),
         Column("origin_offset", "UInt64", "offset"),
@@ -83,12 +86,36 @@ RAW_SCHEMA = pa.schema([column.field for column in (*_RECORD, _PASSED_DEDUP)])
 _READ_AS = {
     "checkpoint_id": "toString(checkpoint_id)",
     "batch_time": "toUnixTimestamp64Milli(batch_time)",
+    "origin_batch_time": "toUnixTimestamp64Milli(origin_batch_time)",
     "timestamp": "toUnixTimestamp64Milli(timestamp)",
     "key": "base64Encode(key)",
     "value": "base64Encode(value)",
     "headers": "arrayMap(h -> (base64Encode(h.1), base64Encode(h.2)), headers)",
     "expires_at": "toUnixTimestamp(expires_at)",
 }
+
+
+class RefusedEvent(NamedTuple):
+    """The position of an event whose row ClickHouse has rejected, and the time of its batch (ms since 1970).
+
+    only_table: the table that has rejected it, where it could go to several; else ''.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    item: int
+    only_table: str
+    batch_ms: int
+
+
+class UndecodedRecord(NamedTuple):
+    """The position of a record that had no known schema in its batch."""
+
+    topic: str
+    partition: int
+    offset: int
+    batch_id: int
 
 
 @dataclass(frozen=True)
@@ -115,6 +142,7 @@ class DeadLetter:
     reason: str
     only_table: str
     attempt: int
+    origin_batch_time_ms: int
     origin_topic: str
     origin_partition: int
     origin_offset: int
@@ -147,21 +175,27 @@ class DeadLetter:
 DEAD_LETTER_COLUMNS = tuple(
     _READ_AS.get(name.removesuffix("_ms"), name.removesuffix("_ms")) for name in DeadLetter.__dataclass_fields__
 )
-# The order in which dead letters were written.
-DEAD_LETTER_ORDER = ("batch_time", "topic", "partition", "offset", "item", "only_table")
+_ORDER_IN_BATCH = ("topic", "partition", "offset", "item", "only_table")
+# The order of dead letters of several checkpoints, and that of one checkpoint, which is that of its batches also where
+# the driver's clock was set back between two of them.
+ORDER_BY_TIME = ("batch_time", *_ORDER_IN_BATCH)
+ORDER_BY_BATCH = ("batch_id", *_ORDER_IN_BATCH)
 
 
 def dead_letters_query(database: str) -> str:
     """Return the SELECT of a pipeline's dead letters that have neither expired nor been purged.
 
-    Columns out: those of the table, and `replayed`: whether this attempt was sent again. Query parameter: `pipeline`.
+    Left out are those of batches that are not in the ledger: of a batch that is being written, whose tasks write them
+    in any order, and of one that was given up. Columns out: those of the table, and `replayed`: whether this attempt
+    was sent again. Query parameter: `pipeline`.
     """
     # A replay's mark has the attempt that the replay begins. The sum is wider than the column, so it is converted back.
-    origin = "origin_topic, origin_partition, origin_offset, origin_item, only_table"
+    origin = "origin_batch_time, origin_topic, origin_partition, origin_offset, origin_item, only_table"
     next_attempt = f"(checkpoint_id, {origin}, toUInt16(attempt + 1))"
     return (
         f"SELECT *, {next_attempt} IN ({replayed_attempts_query(database)}) AS replayed "
         f"FROM {DEAD_LETTERS.full_name(database)} WHERE pipeline_id = {{pipeline:String}} AND expires_at > now() "
+        f"AND (checkpoint_id, batch_time) IN ({batches_with_dead_letters_query(database)}) "
         f"AND ({DEAD_LETTER_ID}) NOT IN ({purged_ids_query(database, '{pipeline:String}')})"
     )
 
@@ -185,16 +219,14 @@ def delete_purged(client: Client, database: str, pipeline_id: str) -> None:
     )
 
 
-def read_refused_by_server(
-    client: Client, database: str, pipeline_id: str, checkpoint_id: str
-) -> list[tuple[str, int, int, int, str]]:
-    """Return (topic, partition, offset, item, only_table) of each event whose row ClickHouse may have rejected.
+def read_refused_by_server(client: Client, database: str, pipeline_id: str, checkpoint_id: str) -> list[RefusedEvent]:
+    """Return each event whose row ClickHouse may have rejected.
 
     Of an earlier checkpoint none: where this one has read the same records, their rows are in the table unless it has
     refused them, too. Purged dead letters are included: their stage is no longer known.
     """
     of_pipeline = "WHERE pipeline_id = {pipeline:String} AND toString(checkpoint_id) = {checkpoint:String}"
-    names = "toString(topic), partition, offset, item, toString(only_table)"
+    names = "toString(topic), partition, offset, item, toString(only_table), toUnixTimestamp64Milli(batch_time)"
     rows = fetch(
         client,
         f"SELECT {names} FROM {DEAD_LETTERS.full_name(database)} {of_pipeline} "
@@ -202,17 +234,17 @@ def read_refused_by_server(
         f"UNION DISTINCT SELECT {names} FROM {PURGES.full_name(database)} {of_pipeline}",
         {"pipeline": pipeline_id, "checkpoint": checkpoint_id},
     )
-    return [(topic, partition, offset, item, table) for topic, partition, offset, item, table in rows]
+    return [RefusedEvent(*row) for row in rows]
 
 
-def read_undecoded(client: Client, database: str, pipeline_id: str, checkpoint_id: str) -> list[tuple[str, int, int]]:
-    """Return (topic, partition, offset) of each record whose schema, or its key's, the registry did not know then.
+def read_undecoded(client: Client, database: str, pipeline_id: str, checkpoint_id: str) -> list[UndecodedRecord]:
+    """Return each record whose schema, or its key's, the registry did not know then.
 
     By now the registry may know the schema, but in this checkpoint the record has stayed a dead letter.
     """
     rows = fetch(
         client,
-        f"SELECT topic, partition, offset FROM {DEAD_LETTERS.full_name(database)} "
+        f"SELECT topic, partition, offset, batch_id FROM {DEAD_LETTERS.full_name(database)} "
         "WHERE pipeline_id = {pipeline:String} AND toString(checkpoint_id) = {checkpoint:String} AND stage = 'decode' "
         "AND (startsWith(reason, {of_value:String}) OR startsWith(reason, {of_key:String}))",
         {
@@ -222,7 +254,7 @@ def read_undecoded(client: Client, database: str, pipeline_id: str, checkpoint_i
             "of_key": UNKNOWN_SCHEMA_OF_KEY,
         },
     )
-    return [(topic, partition, offset) for topic, partition, offset in rows]
+    return [UndecodedRecord(*row) for row in rows]
 
 
 def _decoded_or_none(text: str | None) -> bytes | None:

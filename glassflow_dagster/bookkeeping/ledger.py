@@ -237,6 +237,17 @@ def newest_checkpoint_query(database: str) -> str:
     )
 
 
+def batches_with_dead_letters_query(database: str) -> str:
+    """Return the SELECT of (checkpoint_id, batch_time) of a pipeline's batches with dead letters.
+
+    Query parameter: `pipeline`.
+    """
+    return (
+        f"SELECT checkpoint_id, batch_time FROM {LEDGER.full_name(database)} "
+        "WHERE pipeline_id = {pipeline:String} AND dead_letters > 0"
+    )
+
+
 def add_later_batches(client: Client, database: str, pipeline_id: str, sums: LedgerSums) -> LedgerSums:
     """Return the sums plus the checkpoint's batches after `sums.last_batch`; the same sums when there are none.
 

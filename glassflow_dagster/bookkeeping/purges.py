@@ -24,8 +24,9 @@ PURGES = BookkeepingTable(
     ttl="expires_at",
 )
 
-# The columns that identify a dead letter within its pipeline.
-DEAD_LETTER_ID = "checkpoint_id, topic, partition, offset, item, only_table"
+# The columns that identify a dead letter within its pipeline. The batch is one of them: a topic that was deleted and
+# created again has other records at the same positions.
+DEAD_LETTER_ID = "checkpoint_id, batch_time, topic, partition, offset, item, only_table"
 
 
 def mark_purged_statement(database: str, dead_letters: str) -> str:

@@ -159,6 +159,9 @@ CHECKPOINT_ID = Column("checkpoint_id", "UUID")
 # The columns that identify the batch of a row.
 BATCH = (PIPELINE_ID, CHECKPOINT_ID, Column("batch_id", "UInt64"))
 BATCH_TIME = Column("batch_time", "DateTime64(3, 'UTC')")
+# Of the batch that first read a dead letter's record, before any replay. 1970-01-01 for dead letters of versions before
+# the column was there, and for replays of them: their marks have it, too, and match no dead letter of a later version.
+ORIGIN_BATCH_TIME = Column("origin_batch_time", "DateTime64(3, 'UTC')")
 # The position of a record in Kafka.
 POSITION = (
     Column("topic", "LowCardinality(String)"),

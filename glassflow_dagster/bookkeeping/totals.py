@@ -15,6 +15,7 @@ from glassflow_dagster.bookkeeping.ledger import (
     Outcomes,
     RowsByTable,
     add_later_batches,
+    batches_with_dead_letters_query,
     newest_checkpoint,
 )
 from glassflow_dagster.bookkeeping.losses import LOSSES, Loss, LossReason, read_losses
@@ -171,13 +172,17 @@ def _dead_letters(client: Client, database: str, batches: dict[str, Any]) -> dic
     soon = fetch(client, f"SELECT toUnixTimestamp(now()) + {_EXPIRES_SOON}")[0][0]
     unexpired = f"{_UP_TO_LAST_BATCH} AND toUnixTimestamp(expires_at) > {{soon:UInt64}}"
     parameters = {**batches, "soon": soon}
+    with_dead_letters = batches_with_dead_letters_query(database)
     dead_letters, purges = DEAD_LETTERS.full_name(database), PURGES.full_name(database)
-    positions = "SELECT DISTINCT toString(topic), partition, offset, item, toString(only_table)"
-    purged = f"{positions} FROM {purges} WHERE {unexpired} EXCEPT {positions} FROM {dead_letters} WHERE {unexpired}"
+    # Those of a batch that was given up are of no batch in the ledger.
+    stored = f"FROM {dead_letters} WHERE {unexpired} AND (checkpoint_id, batch_time) IN ({with_dead_letters})"
+    # Each batch has a time of its own.
+    ids = "SELECT DISTINCT batch_time, toString(topic), partition, offset, item, toString(only_table)"
+    purged = f"{ids} FROM {purges} WHERE {unexpired} EXCEPT {ids} {stored}"
     expired = f"{_UP_TO_LAST_BATCH} AND toUnixTimestamp(dead_letters_expire_at) <= {{soon:UInt64}}"
     row = fetch(
         client,
-        f"SELECT (SELECT count() FROM {dead_letters} WHERE {unexpired}), (SELECT count() FROM ({purged})), "
+        f"SELECT (SELECT count() {stored}), (SELECT count() FROM ({purged})), "
         f"(SELECT sum(dead_letters) FROM {LEDGER.full_name(database)} WHERE {expired})",
         parameters,
     )[0]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -30,7 +31,7 @@ from glassflow_dagster.kafka.errors import KafkaUnreachable
 from glassflow_dagster.kafka.records import read_to_end
 from glassflow_dagster.kafka.replay_headers import Replay, read_replay, without_replay
 from glassflow_dagster.kafka.replay_topic import REPLAY_PARTITION, ensure_replay_topic
-from glassflow_dagster.kafka.topics import offsets
+from glassflow_dagster.kafka.topics import offsets, topic_ids
 
 Report = Callable[[str], None]
 
@@ -120,10 +121,9 @@ def replay(config: PipelineConfig, condition: str, report: Report) -> ReplayResu
     store.fetch(skipped_query, condition, checkpoint_id=checkpoint_id)
     ensure_replay_topic(config)
     sender = _Sender(config)
-    server_run = translate_errors(store.client, lambda: read_server_run(store.client))
-    inserter = Inserter(store.client, retry_seconds=_RETRY_SECONDS, report=lambda _: None, begin=BatchBegin(server_run))
+    marker = _Marker.of(store, config)
     # An interrupted replay may have sent dead letters without marking them.
-    _mark(inserter, store, config, _sent_without_mark(store, config))
+    marker.mark(marker.sent_without_mark())
     of_earlier_checkpoint, already_sent, too_often, of_pairs = store.fetch(
         skipped_query, condition, checkpoint_id=checkpoint_id
     )[0]
@@ -132,7 +132,7 @@ def replay(config: PipelineConfig, condition: str, report: Report) -> ReplayResu
     replayable = f"({condition}\n) AND NOT replayed AND attempt < {max_attempts} AND {of_checkpoint} AND NOT {is_pair}"
     sent = 0
     for group in _groups(store.read(replayable)):
-        _mark(inserter, store, config, sender.send(group))
+        marker.mark(sender.send(group))
         sent += len(group)
         report(f"sent {sent:,} dead letters to {config.replay_topic}")
     return ReplayResult(
@@ -144,45 +144,72 @@ def replay(config: PipelineConfig, condition: str, report: Report) -> ReplayResu
     )
 
 
-def _sent_without_mark(store: DeadLetterStore, config: PipelineConfig) -> list[ReplayMark]:
-    """Return marks for the records in the replay topic after the last mark: an interrupted replay has sent them."""
-    connection, topic = config.source.connection_params, config.replay_topic
-    available = offsets(connection, topic)[REPLAY_PARTITION]
-    last = last_replay_offset(store.client, store.database, store.pipeline_id)
-    # The offsets of a topic that was recreated begin again.
-    first = last + 1 if last is not None and last < available.high else available.low
-    # With the isolation level of the stream: a record counts as sent if and only if the stream reads it.
-    records = read_to_end(connection, topic, REPLAY_PARTITION, max(first, available.low), config.source.isolation)
-    replays = ((read_replay(record.headers), record.offset) for record in records)
-    # The replay headers do not say when the dead letter expires, so its mark never does. Without them, another producer
-    # wrote the record.
-    return [_mark_of(replay, offset, expires_at=NEVER) for replay, offset in replays if replay is not None]
+Sent = tuple[Replay, int, int]  # what was sent, its offset in the replay topic, when its mark expires (s since 1970)
 
 
-def _mark(inserter: Inserter, store: DeadLetterStore, config: PipelineConfig, sent: list[ReplayMark]) -> None:
-    """Insert marks of sent dead letters, in blocks of at most `DEAD_LETTERS_PER_TRANSACTION`.
+@dataclass(frozen=True)
+class _Marker:
+    """Writes the marks of sent dead letters. topic_id: the replay topic's, '' where the brokers give none."""
 
-    A mark that an interrupted replay causes to be inserted twice is harmless.
-    """
-    for first in range(0, len(sent), DEAD_LETTERS_PER_TRANSACTION):
-        part = sent[first : first + DEAD_LETTERS_PER_TRANSACTION]
-        offsets_sent = part[0].replay_offset, part[-1].replay_offset
-        token = Token.of_replay_marks(config.replay_topic, part[0].checkpoint_id, *offsets_sent)
-        insert_replay_marks(inserter, store.database, config.pipeline_id, part, token)
+    store: DeadLetterStore
+    config: PipelineConfig
+    inserter: Inserter
+    topic_id: str
 
+    @classmethod
+    def of(cls, store: DeadLetterStore, config: PipelineConfig) -> "_Marker":
+        """Return the marker of a pipeline, whose replay topic exists."""
+        server_run = translate_errors(store.client, lambda: read_server_run(store.client))
+        begin = BatchBegin(server_run)
+        inserter = Inserter(store.client, retry_seconds=_RETRY_SECONDS, report=lambda _: None, begin=begin)
+        ids = topic_ids(config.source.connection_params, [config.replay_topic])
+        return cls(store, config, inserter, ids.get(config.replay_topic, ""))
 
-def _mark_of(replay: Replay, replay_offset: int, expires_at: int) -> ReplayMark:
-    return ReplayMark(
-        checkpoint_id=replay.checkpoint_id,
-        topic=replay.topic,
-        partition=replay.partition,
-        offset=replay.offset,
-        item=replay.item,
-        only_table=replay.only_table,
-        attempt=replay.attempt,
-        replay_offset=replay_offset,
-        expires_at=expires_at,
-    )
+    def sent_without_mark(self) -> Iterator[Sent]:
+        """Yield the records of the replay topic after its last mark: an interrupted replay has sent them.
+
+        That is the whole topic where it was deleted and created again, or all marks are of a version without its id.
+        """
+        connection, topic = self.config.source.connection_params, self.config.replay_topic
+        available = offsets(connection, topic)[REPLAY_PARTITION]
+        last = last_replay_offset(self.store.client, self.store.database, self.store.pipeline_id, self.topic_id)
+        # Brokers that give no ids do not tell a recreated topic, whose offsets begin again.
+        first = last + 1 if last is not None and last < available.high else available.low
+        # With the isolation level of the stream: a record counts as sent if and only if the stream reads it.
+        isolation = self.config.source.isolation
+        for record in read_to_end(connection, topic, REPLAY_PARTITION, max(first, available.low), isolation):
+            replay = read_replay(record.headers)
+            # Without replay headers, another producer wrote the record. The headers do not say when the dead letter
+            # expires, so its mark never does.
+            if replay is not None:
+                yield replay, record.offset, NEVER
+
+    def mark(self, sent: Iterable[Sent]) -> None:
+        """Insert marks of dead letters that were sent, in the order of their offsets.
+
+        A mark that an interrupted replay causes to be inserted twice is harmless.
+        """
+        remaining = iter(sent)
+        while part := [self._mark_of(*each) for each in islice(remaining, DEAD_LETTERS_PER_TRANSACTION)]:
+            offsets_sent = part[0].replay_offset, part[-1].replay_offset
+            topic, checkpoint_id = self.config.replay_topic, part[0].checkpoint_id
+            token = Token.of_replay_marks(topic, self.topic_id, checkpoint_id, *offsets_sent)
+            insert_replay_marks(self.inserter, self.store.database, self.config.pipeline_id, part, token)
+
+    def _mark_of(self, replay: Replay, replay_offset: int, expires_at: int) -> ReplayMark:
+        return ReplayMark(
+            checkpoint_id=replay.checkpoint_id,
+            origin_batch_time_ms=replay.batch_time_ms,
+            topic=replay.topic,
+            partition=replay.partition,
+            offset=replay.offset,
+            item=replay.item,
+            only_table=replay.only_table,
+            attempt=replay.attempt,
+            replay_offset=replay_offset,
+            replay_topic_id=self.topic_id,
+            expires_at=expires_at,
+        )
 
 
 def _groups(dead_letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
@@ -217,12 +244,12 @@ class _Sender:
         with self._explaining():
             self._producer.init_transactions(_TRANSACTION_SECONDS)
 
-    def send(self, dead_letters: Iterable[DeadLetter]) -> list[ReplayMark]:
-        """Send dead letters in one transaction; return their marks in the order of their offsets in the topic.
+    def send(self, dead_letters: Iterable[DeadLetter]) -> list[Sent]:
+        """Send dead letters in one transaction; return them in the order of their offsets in the topic.
 
         After an error, such as a dead letter that the topic rejects, the transaction is aborted and none is sent.
         """
-        sent: list[ReplayMark] = []
+        sent: list[Sent] = []
         failures: list[str] = []
         with self._explaining():
             self._producer.begin_transaction()
@@ -235,10 +262,10 @@ class _Sender:
             except BaseException:
                 self._abort()
                 raise
-        return sorted(sent, key=lambda entry: entry.replay_offset)
+        return sorted(sent, key=lambda entry: entry[1])
 
-    def _produce(self, dead_letter: DeadLetter, sent: list[ReplayMark], failures: list[str]) -> None:
-        """Queue one dead letter; its delivery report adds a mark to `sent` or a message to `failures`."""
+    def _produce(self, dead_letter: DeadLetter, sent: list[Sent], failures: list[str]) -> None:
+        """Queue one dead letter; its delivery report adds it to `sent` or a message to `failures`."""
         next_attempt = Replay(
             checkpoint_id=dead_letter.checkpoint_id,
             topic=dead_letter.origin_topic,
@@ -248,12 +275,13 @@ class _Sender:
             passed_dedup=dead_letter.passed_dedup,
             item=dead_letter.origin_item,
             only_table=dead_letter.only_table,
+            batch_time_ms=dead_letter.origin_batch_time_ms,
         )
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
                 expires_at = min(dead_letter.expires_at + _MARK_OUTLIVES_SECONDS, NEVER)
-                sent.append(_mark_of(next_attempt, message.offset() or 0, expires_at))  # a delivered one has an offset
+                sent.append((next_attempt, message.offset() or 0, expires_at))  # a delivered one has an offset
             else:
                 failures.append(self._not_taken(dead_letter, error))
 

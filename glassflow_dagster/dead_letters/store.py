@@ -4,7 +4,7 @@ A condition is SQL on the columns of the dead letter table and on `replayed`: wh
 """
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +14,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from glassflow_dagster.bookkeeping.dead_letters import (
     DEAD_LETTER_COLUMNS,
-    DEAD_LETTER_ORDER,
+    ORDER_BY_TIME,
     DeadLetter,
     dead_letters_query,
 )
@@ -74,15 +74,22 @@ class DeadLetterStore:
         except TableProblem as error:
             raise self._condition_error(condition, error) from error
 
-    def read(self, condition: str, *, newest_first: bool = False, limit: int | None = None) -> Iterator[DeadLetter]:
-        """Yield the dead letters that fulfil a condition, in the order of their batches, or newest first.
+    def read(
+        self,
+        condition: str,
+        *,
+        newest_first: bool = False,
+        limit: int | None = None,
+        order: Sequence[str] = ORDER_BY_TIME,
+    ) -> Iterator[DeadLetter]:
+        """Yield the dead letters that fulfil a condition, in this order, or newest first.
 
         Raises what `fetch` raises.
         """
         direction = " DESC" if newest_first else ""
         query = (
             f"SELECT {', '.join(DEAD_LETTER_COLUMNS)} FROM ({self.query_for(condition)}) "
-            f"ORDER BY {', '.join(name + direction for name in DEAD_LETTER_ORDER)}"
+            f"ORDER BY {', '.join(name + direction for name in order)}"
             + (f" LIMIT {limit}" if limit is not None else "")
         )
         try:

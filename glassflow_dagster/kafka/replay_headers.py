@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 CHECKPOINT_ID = "glassflow-checkpoint-id"
+ORIGIN_BATCH_TIME = "glassflow-origin-batch-time"
 ORIGIN_TOPIC = "glassflow-origin-topic"
 ORIGIN_PARTITION = "glassflow-origin-partition"
 ORIGIN_OFFSET = "glassflow-origin-offset"
@@ -17,7 +18,8 @@ ATTEMPT = "glassflow-attempt"
 PASSED_DEDUP = "glassflow-passed-dedup"
 
 _REPLAY_HEADERS = frozenset({
-    CHECKPOINT_ID, ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_ITEM, ONLY_TABLE, ATTEMPT, PASSED_DEDUP,
+    CHECKPOINT_ID, ORIGIN_BATCH_TIME, ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_ITEM, ONLY_TABLE, ATTEMPT,
+    PASSED_DEDUP,
 })  # fmt: skip
 # The item of a record that is one event, or was not split into its events.
 WHOLE_RECORD = -1
@@ -31,6 +33,7 @@ class Replay:
 
     item: the index of the event in the record that it was first read from, whose value is then that event alone;
     `WHOLE_RECORD` for any other record.
+    batch_time_ms: the time of the batch that first read it; 0 where an earlier version did, and did not keep it.
     only_table: of an event that went to several tables, the one that refused it, as `database.table`; else ''.
     `passed_dedup`: deduplication accepted it before, so it must not be dropped as a duplicate of itself.
     """
@@ -43,6 +46,7 @@ class Replay:
     passed_dedup: bool
     item: int = WHOLE_RECORD
     only_table: str = ""
+    batch_time_ms: int = 0
 
     def headers(self) -> list[Header]:
         """Return the Kafka headers for this origin."""
@@ -53,6 +57,8 @@ class Replay:
             ORIGIN_OFFSET: str(self.offset),
             ATTEMPT: str(self.attempt),
         }
+        if self.batch_time_ms:
+            texts[ORIGIN_BATCH_TIME] = str(self.batch_time_ms)
         if self.item != WHOLE_RECORD:
             texts[ORIGIN_ITEM] = str(self.item)
         if self.only_table:
@@ -76,6 +82,7 @@ def read_replay(headers: Iterable[Header]) -> Replay | None:
             passed_dedup=texts.get(PASSED_DEDUP) == "true",
             item=int(texts.get(ORIGIN_ITEM, WHOLE_RECORD)),
             only_table=texts.get(ONLY_TABLE, ""),
+            batch_time_ms=int(texts.get(ORIGIN_BATCH_TIME, 0)),
         )
     except (KeyError, ValueError):
         return None

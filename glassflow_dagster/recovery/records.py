@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from glassflow_dagster.bookkeeping.dead_letters import RefusedEvent, UndecodedRecord
 from glassflow_dagster.bookkeeping.ledger import BatchEntry, BatchRange
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
@@ -32,8 +33,8 @@ class Records:
     tables: Sequence[Table]
     checkpoint_id: str
     row_hash: Sequence[Mapping[str, Column]]
-    undecoded: Sequence[tuple[str, int, int]] = ()
-    refused: Sequence[tuple[str, int, int, int, str]] = ()
+    undecoded: Sequence[UndecodedRecord] = ()
+    refused: Sequence[RefusedEvent] = ()
 
     def rows(self, ranges: Iterable[BatchRange]) -> DataFrame:
         """Return the rows of the ranges before deduplication. Columns out: `ROWS`."""

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -103,6 +104,30 @@ def test_each_dead_letter_is_consumed_once_and_stays(pipeline: DeadLetterPipelin
 
 
 @pytest.mark.servers
+def test_none_is_skipped_whatever_order_tasks_write_them_in(
+    pipeline: DeadLetterPipeline, queue: DeadLetterQueue
+) -> None:
+    now = round(time.time() * 1000)
+    pipeline.batch(b"first", at=now)
+    pipeline.batch(b"second, of the quick task", partition=1, at=now + 1, is_open=True)
+    # A batch that is being written is not complete.
+    assert (messages(queue.consume(10)), queue.state()["unconsumed_messages"]) == (["first"], 0)
+    assert messages(queue.page(10, None, None)["messages"]) == ["first"]
+    pipeline.batch(b"second, of the slow task", partition=0, at=now + 1)
+    # The host's clock is set back.
+    pipeline.batch(b"third", at=now - 1000)
+    assert queue.state()["unconsumed_messages"] == 3
+    expected = ["second, of the slow task", "second, of the quick task", "third"]
+    assert messages(queue.page(10, None, None)["messages"]) == ["first", *expected]
+    assert [messages(queue.consume(2)), messages(queue.consume(2))] == [expected[:2], expected[2:]]
+    # Batches of a new checkpoint are counted from the start.
+    pipeline.start_new_checkpoint()
+    pipeline.batches = 0
+    pipeline.batch(b"of a new checkpoint")
+    assert messages(queue.consume(10)) == ["of a new checkpoint"]
+
+
+@pytest.mark.servers
 def test_only_what_waits_is_in_the_queue(pipeline: DeadLetterPipeline, queue: DeadLetterQueue) -> None:
     pipeline.batch(b"of an earlier checkpoint")
     pipeline.start_new_checkpoint()
@@ -180,10 +205,10 @@ CHECKPOINT = "00000000-0000-0000-0000-000000000000"
 
 
 @pytest.mark.parametrize("text", [
-    "", "x", "ü", "W10", encoded({}), encoded([1, "t", 0, 0, -1, ""]), encoded([1, "t", 0, 0, -1, "", "no uuid"]),
-    encoded([True, "t", 0, 0, -1, "", CHECKPOINT]), encoded([2**63, "t", 0, 0, -1, "", CHECKPOINT]),
-    encoded([1, "\ud800", 0, 0, -1, "", CHECKPOINT]), encoded([1.5, "t", 0, 0, -1, "", CHECKPOINT]),
-    encoded("x" * 1000), encoded([1, "t", 0, "0) OR (1", -1, "", CHECKPOINT]),
+    "", "x", "ü", "W10", encoded({}), encoded([1, "t", 0, 0, -1, ""]), encoded(["no uuid", 1, "t", 0, 0, -1, ""]),
+    encoded([CHECKPOINT, True, "t", 0, 0, -1, ""]), encoded([CHECKPOINT, 2**63, "t", 0, 0, -1, ""]),
+    encoded([CHECKPOINT, 1, "\ud800", 0, 0, -1, ""]), encoded([CHECKPOINT, 1.5, "t", 0, 0, -1, ""]),
+    encoded("x" * 1000), encoded([CHECKPOINT, 1, "t", 0, "0) OR (1", -1, ""]),
 ])  # fmt: skip
 def test_an_id_that_this_api_has_not_given_is_refused(text: str) -> None:
     with pytest.raises(ApiError, match="message_id is invalid"):
@@ -191,5 +216,5 @@ def test_an_id_that_this_api_has_not_given_is_refused(text: str) -> None:
 
 
 def test_an_id_may_have_any_topic() -> None:
-    key = [1, "t') OR ('", 0, 2**62, -1, "d.t", CHECKPOINT]
+    key = [CHECKPOINT, 1, "t') OR ('", 0, 2**62, -1, "d.t"]
     assert list(parse(encoded(key))) == key

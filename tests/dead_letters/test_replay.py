@@ -1,7 +1,7 @@
 """Replay of dead letters, exactly once, on real Kafka and ClickHouse without Spark."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import cycle
 from typing import Any
 
@@ -41,9 +41,12 @@ def test_a_dead_letter_is_sent_unchanged_with_headers_of_its_origin(pipeline: De
     assert [record.value for record in records] == [b"\x00\xff", None, b"", b"server"]
     assert {(record.key, record.timestamp_ms) for record in records} == {(b"k\xff", 1_700_000_000_000)}
     assert {record.headers[0] for record in records} == {("h", None)}
-    topic = pipeline.config.source.topic
-    assert read_replay(records[1].headers) == Replay(pipeline.checkpoint_id, topic, 0, 1, 1, passed_dedup=False)
-    assert read_replay(records[3].headers) == Replay(pipeline.checkpoint_id, "first", 7, 8, 3, passed_dedup=True)
+    topic, checkpoint_id = pipeline.config.source.topic, pipeline.checkpoint_id
+    first, *_, last = (letter.batch_time_ms for letter in pipeline.store.read("1"))
+    expected = Replay(checkpoint_id, topic, 0, 1, 1, passed_dedup=False, batch_time_ms=first)
+    assert read_replay(records[1].headers) == expected
+    expected = Replay(checkpoint_id, "first", 7, 8, 3, passed_dedup=True, batch_time_ms=last)
+    assert read_replay(records[3].headers) == expected
 
 
 def test_a_dead_letter_is_sent_before_it_is_marked_as_sent(pipeline: DeadLetterPipeline) -> None:
@@ -95,7 +98,7 @@ def test_a_replay_that_dies_anywhere_is_completed_and_nothing_is_sent_twice(
     monkeypatch.setattr(module, "DEAD_LETTERS_PER_TRANSACTION", 2)
     dead_letters = [str(index).encode() for index in range(9)]
     pipeline.batch(*dead_letters)
-    mark, require = module._mark, module._require_all_taken
+    mark, require = module._Marker.mark, module._require_all_taken
     deaths = 0
 
     def die(*_: Any) -> None:
@@ -103,29 +106,30 @@ def test_a_replay_that_dies_anywhere_is_completed_and_nothing_is_sent_twice(
         deaths += 1
         raise KilledError
 
-    def die_unless_empty(marks: Any, store: Any, config: Any, sent: list[Any]) -> None:
-        if sent:
+    def die_unless_empty(marker: Any, sent: Iterable[Any]) -> None:
+        if found := list(sent):
             die()
-        mark(marks, store, config, sent)
+        mark(marker, found)
 
-    def die_behind(marks: Any, store: Any, config: Any, sent: list[Any]) -> None:
-        mark(marks, store, config, sent)
-        if sent:
+    def die_behind(marker: Any, sent: Iterable[Any]) -> None:
+        found = list(sent)
+        mark(marker, found)
+        if found:
             die()
 
     # Without an abort, as a killed process leaves the transaction: the next replay must abort it when it starts.
     monkeypatch.setattr(module._Sender, "_abort", lambda _: None)
-    for name, death in (
-        ("_require_all_taken", die),
-        ("_mark", die_unless_empty),
-        ("_mark", die_behind),
-        ("_require_all_taken", die),
-        ("_mark", die_behind),
+    for where, name, death in (
+        (module, "_require_all_taken", die),
+        (module._Marker, "mark", die_unless_empty),
+        (module._Marker, "mark", die_behind),
+        (module, "_require_all_taken", die),
+        (module._Marker, "mark", die_behind),
     ):
-        monkeypatch.setattr(module, name, death)
+        monkeypatch.setattr(where, name, death)
         with pytest.raises(KilledError):
             replay(config, "1", no_report)
-        monkeypatch.setattr(module, "_mark", mark)
+        monkeypatch.setattr(module._Marker, "mark", mark)
         monkeypatch.setattr(module, "_require_all_taken", require)
     replay(config, "1", no_report)
     assert deaths == 5

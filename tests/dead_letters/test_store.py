@@ -201,3 +201,17 @@ def test_a_limit_is_a_number_or_a_share_of_what_was_read(allowed: int | str, rea
 def test_one_dead_letter_is_reported_in_the_singular() -> None:
     found = describe(1, 1, 10, (Cause("decode", "why", 1),))
     assert found.startswith("1 dead letter waits, of 10 records read. Most often: decode: why. Fix the cause")
+
+
+@pytest.mark.servers
+def test_dead_letters_of_a_batch_that_is_not_in_the_ledger_are_left_out(pipeline: DeadLetterPipeline) -> None:
+    """A batch that was given up has left some; the next one has its number, and the same records."""
+    pipeline.batch(b"given up", first=0, is_open=True)
+    assert (pipeline.store.count(), purge(pipeline.store, "1")) == (0, 0)
+    assert replay(pipeline.config, "1", print).sent == 0
+    pipeline.batch(b"of the ledger", first=0)
+    assert [letter.value for letter in pipeline.store.read("1")] == [b"of the ledger"]
+    totals = read_totals(pipeline.client, pipeline.database, pipeline.config.pipeline_id)
+    assert (totals.dead_letters_stored, totals.outcomes.dead_letters) == (1, 1)
+    assert replay(pipeline.config, "1", print).sent == 1
+    assert [record.value for record in pipeline.topic()] == [b"of the ledger"]

@@ -32,9 +32,9 @@ class Token:
         return cls(f"{_batch(pipeline_id, token_prefix, batch_id)}/ledger")
 
     @classmethod
-    def of_replay_marks(cls, replay_topic: str, checkpoint_id: str, first: int, last: int) -> "Token":
-        """Return the token of a block of replay marks; first, last: offsets in the replay topic."""
-        return cls(f"{replay_topic}/{checkpoint_id}/{first}-{last}")
+    def of_replay_marks(cls, replay_topic: str, topic_id: str, checkpoint_id: str, first: int, last: int) -> "Token":
+        """Return the token of a block of replay marks; first, last: offsets in the replay topic with this id."""
+        return cls(f"{replay_topic}/{topic_id}/{checkpoint_id}/{first}-{last}")
 
     def to_table(self, name: str) -> "Token":
         """Return the token of the block's rows for a further table, of a sink with several. name: database.table."""

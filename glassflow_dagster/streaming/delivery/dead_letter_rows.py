@@ -86,6 +86,9 @@ class DeadLetterBatch:
         """
         origins: dict[str, Any] = {
             "attempt": pa.repeat(pa.scalar(0, SCHEMA.field("attempt").type), raw.num_rows),
+            "origin_batch_time": pa.repeat(
+                pa.scalar(self.batch_time_ms, SCHEMA.field("origin_batch_time").type), raw.num_rows
+            ),
             "origin_topic": raw.column("topic"),
             "origin_partition": raw.column("partition"),
             "origin_offset": raw.column("offset"),
@@ -97,6 +100,7 @@ class DeadLetterBatch:
             return origins
         # Few records are ever replayed, so a loop over rows is fast enough.
         columns = {name: values.to_pylist() for name, values in origins.items()}
+        columns["origin_batch_time"] = [self.batch_time_ms] * raw.num_rows
         columns["headers"] = []
         pairs = zip(raw.column("topic").to_pylist(), raw.column("headers").to_pylist(), strict=True)
         for row, (topic, entries) in enumerate(pairs):
@@ -105,6 +109,7 @@ class DeadLetterBatch:
             if replay is not None and replay.checkpoint_id == self.checkpoint_id:
                 headers = without_replay(headers)
                 columns["attempt"][row] = replay.attempt
+                columns["origin_batch_time"][row] = replay.batch_time_ms
                 columns["origin_topic"][row] = replay.topic
                 columns["origin_partition"][row] = replay.partition
                 columns["origin_offset"][row] = replay.offset

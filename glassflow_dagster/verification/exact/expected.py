@@ -12,7 +12,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from glassflow_dagster.bookkeeping.dead_letters import UNKNOWN_SCHEMA, UNKNOWN_SCHEMA_OF_KEY
+from glassflow_dagster.bookkeeping.dead_letters import (
+    UNKNOWN_SCHEMA,
+    UNKNOWN_SCHEMA_OF_KEY,
+    RefusedEvent,
+    UndecodedRecord,
+)
 from glassflow_dagster.bookkeeping.ledger import BatchHistory, BatchRange
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.config.model.durations import milliseconds
@@ -30,10 +35,11 @@ from glassflow_dagster.verification.exact.canonical import row_column
 
 # How long a schema registry is waited for.
 _REGISTRY_SECONDS = 60.0
-# Positions in Kafka, and of rows: of events in records of many (the item is -1 for other records), and the only table
-# that refused the row ('' where the event could go to one only).
-POSITIONS = "topic STRING, partition INT, offset LONG"
-_ROW_POSITIONS = f"{POSITIONS}, item INT, only_table STRING"
+# Of records and of rows, each with its batch: a topic that was deleted and created again has others at its positions.
+# Of rows also the index in a record of many events (the item is -1 for other records), and the only table that refused
+# the row ('' where the event could go to one only).
+_RECORDS = "topic STRING, partition INT, offset LONG, batch_id LONG"
+_ROWS = "topic STRING, partition INT, offset LONG, item INT, only_table STRING, batch_ms LONG"
 _BATCH_SCHEMA = "batch_id LONG, batch_ms LONG, topic STRING, partition INT, first LONG, until LONG"
 
 
@@ -42,20 +48,20 @@ def expected_rows(  # noqa: PLR0913, PLR0917 - what makes a record a row
     config: PipelineConfig,
     tables: Sequence[Table],
     history: BatchHistory,
-    undecoded: Sequence[tuple[str, int, int]],
+    undecoded: Sequence[UndecodedRecord],
     keep: Sequence[Mapping[str, Column]],
 ) -> DataFrame:
     """Return the rows that the pipeline should have sent to its tables, those that ClickHouse rejected included.
 
     undecoded: see `read_undecoded`. keep: columns to compute, see `rows_of_batches`.
-    Columns out: topic STRING, partition INT, offset LONG (of the record), batch_id LONG, table_index INT, of an OTLP
-    source item INT (the event's index in the record), and those of keep.
+    Columns out: topic STRING, partition INT, offset LONG (of the record), batch_id LONG, batch_ms LONG, table_index
+    INT, of an OTLP source item INT (the event's index in the record), and those of keep.
     """
     rows = rows_of_batches(spark, config, tables, history.ranges, history.checkpoint_id, undecoded, keep)
     dedup = config.dedup_of(config.source)
     if dedup is not None:
         rows = first_of_windows(rows, dedup)
-    return single_rows(rows).drop("topic_rank", "batch_ms", "exempt", "dedup_key")
+    return single_rows(rows).drop("topic_rank", "exempt", "dedup_key")
 
 
 def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
@@ -64,7 +70,7 @@ def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
     tables: Sequence[Table],
     ranges: Sequence[BatchRange],
     checkpoint_id: str,
-    undecoded: Sequence[tuple[str, int, int]],
+    undecoded: Sequence[UndecodedRecord],
     keep: Sequence[Mapping[str, Column]],
 ) -> DataFrame:
     """Return the rows before deduplication, without filtered records and dead letters. A range at least has records.
@@ -80,11 +86,11 @@ def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
     those of keep. Where an event may go to all tables (`sink.match: all`), table_index and those of keep are in the
     column of_tables, an ARRAY<STRUCT>: see `single_rows`.
     """
-    records = read_ranges(spark, config.source, config.topics, whole_ranges(ranges))
+    records = with_batches(read_ranges(spark, config.source, config.topics, whole_ranges(ranges)), ranges)
     if undecoded:
-        positions = spark.createDataFrame(undecoded, POSITIONS)
-        records = records.join(positions, positions.columns, "left_anti")
-    mapped = map_records(with_batches(records, ranges), config, tables, checkpoint_id)
+        without_row = spark.createDataFrame(undecoded, _RECORDS)
+        records = records.join(without_row, without_row.columns, "left_anti")
+    mapped = map_records(records, config, tables, checkpoint_id)
     # The number keeps Spark from pushing conditions below the stages: it would repeat in them whatever the stages
     # compute, each time that a stage refers to it, and the plan of a sink with some routes would not fit into memory.
     numbered = mapped.withColumn("number", F.monotonically_increasing_id())
@@ -139,14 +145,12 @@ def _by_table(columns: Sequence[Mapping[str, Column]]) -> list[Column]:
     ]
 
 
-def without_refused(
-    rows: DataFrame, refused: Sequence[tuple[str, int, int, int, str]], config: PipelineConfig
-) -> DataFrame:
+def without_refused(rows: DataFrame, refused: Sequence[RefusedEvent], config: PipelineConfig) -> DataFrame:
     """Return the rows that the server has not rejected. Columns in: those of `expected_rows`; out: the same.
 
-    refused: positions of `read_refused_by_server`, which include replays, as these have positions of their own.
+    refused: those of `read_refused_by_server`, which include replays, as these have positions of their own.
     """
-    positions = rows.sparkSession.createDataFrame(refused, _ROW_POSITIONS)
+    positions = rows.sparkSession.createDataFrame(refused, _ROWS)
     name_of = F.array(*(F.lit(sink.table_name) for sink in config.sink.by_table))
     # '' where the event could go to one table only.
     only_table = positions["only_table"]

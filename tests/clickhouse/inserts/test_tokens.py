@@ -26,7 +26,7 @@ JOINED = Token.of_block("orders", "c0ffee", 7, (0, 3, 1500, 1, 0, -1))
         (BLOCK.part(0, 750).again("5eed"), "orders/c0ffee/7/0/3/1500/0-750/again-5eed"),
         (BLOCK.empty(), "orders/c0ffee/7/0/3/1500/empty"),
         (Token.of_ledger_row("orders", "c0ffee", 7), "orders/c0ffee/7/ledger"),
-        (Token.of_replay_marks("orders.glassflow-replay", "c0ffee", 12, 40), "orders.glassflow-replay/c0ffee/12-40"),
+        (Token.of_replay_marks("o.glassflow-replay", "1:2", "c0ffee", 12, 40), "o.glassflow-replay/1:2/c0ffee/12-40"),
     ],
 )
 def test_the_texts_stay_as_they_are(token: Token, text: str) -> None:
@@ -58,8 +58,9 @@ def test_another_pipeline_checkpoint_batch_or_block_makes_another_token(other: T
 
 def test_ledger_rows_and_replay_marks_have_tokens_of_their_own() -> None:
     rows = {Token.of_ledger_row(*named) for named in (("p", "c", 1), ("p", "c", 2), ("p", "d", 1), ("q", "c", 1))}
-    marks = {Token.of_replay_marks("t", *at) for at in (("c", 0, 4), ("c", 5, 9), ("d", 0, 4), ("c", 0, 5))}
-    assert (len(rows), len(marks)) == (4, 4)
+    named = (("i", "c", 0, 4), ("i", "c", 5, 9), ("i", "d", 0, 4), ("i", "c", 0, 5), ("of another topic", "c", 0, 4))
+    marks = {Token.of_replay_marks("t", *at) for at in named}
+    assert (len(rows), len(marks)) == (4, 5)
 
 
 def target_tokens(block: Token, rows: int = 4) -> Iterator[Token]:

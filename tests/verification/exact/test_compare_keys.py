@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from glassflow_dagster.bookkeeping.dead_letters import RefusedEvent
 from glassflow_dagster.clickhouse.tables import Column, Table
 from glassflow_dagster.config.model.types import parse_column_type
 from glassflow_dagster.verification.exact.canonical import comparable, hashed, joined
@@ -27,15 +28,20 @@ def test_rows_of_batches_that_came_while_the_table_was_read_may_be_there_and_nee
             ("twice", "2", 1, 4), ("refused", "1", 0, 5), ("lost", "1", 1, 6), ("swapped", "1", 1, 7),
         ],
         "key STRING, row_hash STRING, batch_id LONG, offset LONG",
-    ).selectExpr("key AS key_hash", "'3:' || left(key, 3) AS key", "row_hash", "batch_id", "'t' AS topic",
-                 "0 AS partition", "offset", "0 AS table_index")  # fmt: skip
+    ).selectExpr("key AS key_hash", "'3:' || left(key, 3) AS key", "row_hash", "batch_id",
+                 "1000 + batch_id AS batch_ms", "'t' AS topic", "0 AS partition", "offset",
+                 "0 AS table_index")  # fmt: skip
     there = spark.createDataFrame(
         [("in time", "1"), ("late, there", "1"), ("twice", "2"), ("twice", "1"), ("swapped", "2")],
         "key_hash STRING, row_hash STRING",
     )
     actual = there.groupBy("key_hash").agg({"*": "count"}).withColumnRenamed("count(1)", "rows")
     actual = actual.join(there.groupBy("key_hash").agg(_values().alias("values")), "key_hash")
-    refused = [("t", 0, 5, -1, ""), ("t", 0, 1, -1, "d.of another table")]
+    refused = [
+        RefusedEvent("t", 0, 5, -1, "", 1000),
+        RefusedEvent("t", 0, 1, -1, "d.of another table", 1002),
+        RefusedEvent("t", 0, 6, -1, "", 999),  # of a topic that was deleted since
+    ]
     table = Table("d", "t", "MergeTree", "MergeTree", {}, rows=0, ttl=False)
     compared = Compared(sms_status(), table, 0, (), (), ())
 
