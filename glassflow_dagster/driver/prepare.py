@@ -16,6 +16,7 @@ from glassflow_dagster.bookkeeping.schema_changes import effective_definition
 from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.bookkeeping.windows import Windows
 from glassflow_dagster.clickhouse.client import wait_for_clickhouse
+from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target.prepare import prepare_target, secure_target
 from glassflow_dagster.clickhouse.target.quorum import rows_on_one_replica
@@ -68,8 +69,12 @@ def prepare(run: RunContext) -> Prepared:
         run.warn(warning)
     connection = run.config.sink.connection_params
     client = wait_for_clickhouse(connection, run.options.timeout_seconds, run.report_unreachable)
-    run = replace(run, config=run.retry(lambda: effective_definition(client, run.config)))
-    tables = _prepare_tables(run, client, checkpoint)
+    declared = run.config
+    run = replace(run, config=run.retry(lambda: effective_definition(client, declared)))
+    try:
+        tables = _prepare_tables(run, client, checkpoint)
+    except TableProblem as problem:
+        raise _naming_added_fields(problem, declared, run.config) from problem
     _prepare_topics(run, checkpoint)
     if run.options.accept:
         run.options.accept(client, run.config, tables, checkpoint, run.report)
@@ -182,6 +187,25 @@ def _prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> 
     if warning := rows_on_one_replica(client, tables):
         run.warn(warning)
     return secured(run, client, config, tables)
+
+
+def _naming_added_fields(problem: TableProblem, declared: PipelineConfig, config: PipelineConfig) -> TableProblem:
+    """Return the problem, with the remedy where it is of fields that are not in the file: the pipeline took them up.
+
+    declared: the definition of the file. config: with the fields that were taken up, whose mappings are the last ones.
+    """
+    first = len(declared.sink.mapping)
+    names = [
+        mapping.name
+        for index, mapping in enumerate(config.sink.mapping[first:], first)
+        if f"{config.sink.paths.mapping}[{index}]" in str(problem)
+    ]
+    if not names:
+        return problem
+    return TableProblem(
+        f"{problem}\nnot in the file, but taken up by schema_evolution: {', '.join(names)}; declare them in "
+        "schema_fields, and map them to a column of their type, or to none: then the file counts"
+    )
 
 
 def find_tables(run: RunContext, client: Client) -> tuple[Table, ...]:

@@ -22,7 +22,7 @@ from glassflow_dagster.bookkeeping.schema_changes import (
 )
 from glassflow_dagster.clickhouse.errors import AccessDenied, TableProblem
 from glassflow_dagster.clickhouse.queries import execute
-from glassflow_dagster.clickhouse.tables import Table
+from glassflow_dagster.clickhouse.tables import Table, require_table
 from glassflow_dagster.clickhouse.target.ddl import NewColumn, add_column
 from glassflow_dagster.config.added_fields import AddedField, why_not_addable, with_added_fields
 from glassflow_dagster.config.model.pipeline import PipelineConfig
@@ -148,18 +148,26 @@ class SchemaChanges:
         filled = [
             table for of_table, table in zip(config.by_table, tables, strict=True) if of_table.sink.mapping == own
         ]
-        for table in filled:
-            if reason := _why_no_column(table, added, config):
-                return reason
-        for table in filled:
-            try:
+        try:
+            filled = [self._as_it_is(run, table) for table in filled]
+            for table in filled:
+                if reason := _why_no_column(table, added, config):
+                    return reason
+            for table in filled:
                 if added.column not in table.columns:
                     statement = add_column(table.database, table.name, NewColumn("", added.column, added.column_type))
                     run.retry(partial(execute, self.client, statement))
                     run.report(statement)
-            except (AccessDenied, TableProblem) as problem:
-                return str(problem)
+                    # Another pipeline may have added a column of this name, of which the statement says nothing.
+                    if reason := _why_no_column(self._as_it_is(run, table), added, config):
+                        return reason
+        except (AccessDenied, TableProblem) as problem:
+            return str(problem)
         return ""
+
+    def _as_it_is(self, run: RunContext, table: Table) -> Table:
+        """Return a table as it is now: other pipelines may fill it, and add columns; raises `TableProblem`."""
+        return run.retry(partial(require_table, self.client, table.database, table.name))
 
     def _refuse(self, run: RunContext, change: SchemaChange) -> None:
         """Note and report a change that cannot be taken, unless that is noted; the stream goes on."""
