@@ -131,9 +131,11 @@ class Catalog:
         """Return all versions; a current content that was written by hand is the last one."""
         stored = self.stored(pipeline_id)
         versions = self.files.versions(pipeline_id)
+        last = versions[-1].number if versions else 0
         if versions and versions[-1].text == stored.text:
             return versions
-        return [*versions, Version(len(versions) + 1, stored.file, stored.changed)]
+        # Counted on from the last one: the first ones may have been removed.
+        return [*versions, Version(last + 1, stored.file, stored.changed)]
 
     def _times(self, stored: Stored) -> dict[str, str]:
         versions = self.files.versions(stored.pipeline_id)

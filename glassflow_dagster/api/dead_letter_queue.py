@@ -116,9 +116,12 @@ class DeadLetterQueue:
         with self._store() as store:
             if store is None:
                 return [], [*(ids or ())]
-            conditions = [f"{store.waiting()} AND {condition}" for condition in _conditions(keys)]
             if ids is None:
-                return conditions, []
+                # Not those that come while the request waits for others.
+                waiting = store.waiting()
+                [(count, newest)] = store.fetch(f"SELECT count(), max(batch_id) FROM ({store.query_for(waiting)})", ALL)
+                return [f"{waiting} AND batch_id <= {newest}"] if count else [], []
+            conditions = [f"{store.waiting()} AND {condition}" for condition in _conditions(keys)]
             there = {message_ids.message_id(letter) for condition in conditions for letter in store.read(condition)}
         return conditions if there else [], [each for each in ids if each not in there]
 

@@ -1,11 +1,11 @@
 """What requests change: definitions, and which drivers run."""
 
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from threading import Thread
 from typing import Any
 
 from glassflow_dagster.api.catalog import Catalog, v3_of
@@ -18,6 +18,7 @@ from glassflow_dagster.api.errors import (
     unprocessable,
 )
 from glassflow_dagster.api.files import PRIVATE, Stored
+from glassflow_dagster.api.operations import Operation
 from glassflow_dagster.api.public_form import as_v3
 from glassflow_dagster.api.resources import require_mutable
 from glassflow_dagster.api.secrets import Protected, protect
@@ -150,17 +151,17 @@ class Pipelines:
         with self.catalog.files.locked():
             self.catalog.stored(pipeline_id, f"no active pipeline with given id to {verb}")
             require_transition(pipeline_id, self.catalog.status(pipeline_id), status)
-            starting = self.catalog.operations.thread(pipeline_id)
+            starting = self.catalog.operations.newest(pipeline_id)
             work = partial(self._stop, pipeline_id, timeout, starting)
             self.catalog.operations.begin(pipeline_id, status, work)
 
-    def _stop(self, pipeline_id: str, timeout: float, starting: Thread | None) -> None:
+    def _stop(self, pipeline_id: str, timeout: float, starting: Operation | None) -> None:
         """Stop the driver; one that is just being started has no heartbeat yet by which it can be found."""
         while True:
             ending = self._stop_driver(pipeline_id, timeout)
-            if ending is not process.Ending.NOT_RUNNING or starting is None or not starting.is_alive():
+            if ending is not process.Ending.NOT_RUNNING or starting is None or not starting.is_in_progress():
                 return
-            starting.join(process.POLL)
+            time.sleep(process.POLL)
 
     def _stop_driver(self, pipeline_id: str, timeout: float) -> process.Ending:
         """Stop the driver, wherever it runs; without a valid definition, that of this host."""

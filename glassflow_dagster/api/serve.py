@@ -63,6 +63,7 @@ def serve(options: Options, report: Report, pages: Pages | None = None) -> None:
     logging.basicConfig(format="%(name)s: %(message)s")
     services = Services.of(options.pipelines, options.state, options.runner, report)
     rules = Rules(token, options.host.lower(), options.largest_request)
+    services.replays.go_on()
     application = make_application(services, rules, pages.extend if pages else None)
     server = http_server(application, options.tls, _GRACE_SECONDS)
     with _listen(options.host, options.port) as listener:

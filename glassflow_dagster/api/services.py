@@ -13,6 +13,8 @@ from glassflow_dagster.api.evaluation_session import EvaluationSession
 from glassflow_dagster.api.files import DefinitionFiles
 from glassflow_dagster.api.operations import Operations
 from glassflow_dagster.api.pipelines import Pipelines
+from glassflow_dagster.api.replay_requests import ReplayRequests
+from glassflow_dagster.api.reprocessing import Reprocessing
 from glassflow_dagster.api.slow import SlowWork
 from glassflow_dagster.runners.runner import StreamRunner
 
@@ -25,6 +27,7 @@ class Services:
     pipelines: Pipelines
     audit: AuditLog
     session: EvaluationSession
+    replays: ReplayRequests
     # A server that does not answer holds a thread for up to two minutes.
     slow: SlowWork = field(default_factory=lambda: SlowWork(16))
     # They wait for each other, and must not hold up those that wait for servers.
@@ -34,9 +37,10 @@ class Services:
     def of(cls, folder: Path, state: Path, runner: StreamRunner, report: Callable[[str], None]) -> "Services":
         """Return the services of a folder; nothing is read or written yet. runner: with the same folder of state."""
         files = DefinitionFiles(folder)
-        catalog = Catalog(files, state, Operations(report), runner)
+        catalog = Catalog(files, state, Operations(files.private / "operations", report), runner)
         audit = AuditLog(files.private / "audit.jsonl")
-        return cls(catalog, Pipelines(catalog, report), audit, EvaluationSession(report))
+        replays = ReplayRequests(files.private / "replays", Reprocessing(catalog, audit))
+        return cls(catalog, Pipelines(catalog, report), audit, EvaluationSession(report), replays)
 
 
 async def _services(request: Request) -> Services:

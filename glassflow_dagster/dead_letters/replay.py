@@ -55,6 +55,10 @@ _FENCED = frozenset({
 _LARGEST_RECORD = 1_000_000_000
 
 
+class ReplayFenced(GlassflowError):
+    """Another replay of the pipeline has started, and has ended this one; the other one need not send the same."""
+
+
 @dataclass(frozen=True)
 class ReplayResult:
     """Numbers of the selected dead letters: sent, and skipped by reason.
@@ -335,9 +339,9 @@ class _Sender:
         except KafkaException as raised:
             error = raised.args[0]
             if error.code() in _FENCED:
-                raise GlassflowError(
-                    f"another replay of {self._config.pipeline_id} has started and continues with the rest; nothing "
-                    "is lost or sent twice"
+                raise ReplayFenced(
+                    f"another replay of {self._config.pipeline_id} has started, so this one has stopped; repeat it "
+                    "when the other one has ended: nothing is sent twice"
                 ) from raised
             if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
                 raise GlassflowError(

@@ -10,14 +10,20 @@ from typing import Any
 
 import pytest
 
-from glassflow_dagster.api import dead_letter_queue
+from glassflow_dagster.api import dead_letter_queue, reprocessing
+from glassflow_dagster.api.catalog import Catalog
 from glassflow_dagster.api.dead_letter_queue import DeadLetterQueue
 from glassflow_dagster.api.errors import ApiError
 from glassflow_dagster.api.message_ids import parse
+from glassflow_dagster.api.replay_requests import ReplayRequests
+from glassflow_dagster.api.states import Status
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.dead_letters.replay import ReplayFenced, replay
 from tests.api.conftest import Api, deduplicating
 from tests.conftest import Stack
 from tests.dead_letters.conftest import DeadLetterPipeline
 from tests.verification.conftest import Pipeline, new_pipeline
+from tests.waiting import wait_until
 
 __all__ = ["new_pipeline"]
 DLQ = "/api/v1/pipeline/orders-clean/dlq"
@@ -176,6 +182,82 @@ def test_a_pipeline_that_has_never_run_has_an_empty_queue(api: Api, stack: Stack
     assert api.post(f"{DLQ}/discard", {"mode": "all"}).json()["discarded_count"] == 0
     refused = api.post(f"{DLQ}/reprocess", {"mode": "all"})
     assert (refused.status_code, refused.json()["details"]["current_status"]) == (409, "Stopped")
+
+
+@pytest.fixture
+def running(pipeline: DeadLetterPipeline, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Api:
+    """Serve an API for the pipeline, which it takes for running."""
+    api.folder.mkdir()
+    file = f"{pipeline.config.pipeline_id}.yaml"
+    (api.folder / file).write_bytes((tmp_path / file).read_bytes())
+    monkeypatch.setattr(Catalog, "config", lambda *_: pipeline.config)
+    monkeypatch.setattr(Catalog, "status", lambda *_: Status.RUNNING)
+    return api
+
+
+def outcomes(api: Api, requests: list[str]) -> list[Any] | None:
+    """Return what the audit log says of requests, in the order in which they were done; None before all are."""
+    log = api.folder / ".api" / "audit.jsonl"
+    lines = map(json.loads, log.read_text().splitlines() if log.exists() else ())
+    done = [line["outcome"] for line in lines if line["request"] in requests and line["event"] == "done"]
+    return done if len(done) == len(requests) else None
+
+
+@pytest.mark.servers
+def test_requests_to_reprocess_at_once_are_all_done(pipeline: DeadLetterPipeline, running: Api) -> None:
+    pipeline.batch(*(str(number).encode() for number in range(4)))
+    path = f"/api/v1/pipeline/{pipeline.config.pipeline_id}/dlq"
+    ids = [each["message_id"] for each in running.get(f"{path}/list").json()["messages"]]
+    with ThreadPoolExecutor(4) as clients:
+        bodies = [{"mode": "selected", "message_ids": [each]} for each in ids]
+        answers = list(clients.map(lambda body: running.post(f"{path}/reprocess", body), bodies))
+    assert {answer.status_code for answer in answers} == {202}
+    requests = [answer.json()["request_id"] for answer in answers]
+    assert wait_until(lambda: outcomes(running, requests), "all are done") == [["sent again: 1"]] * 4
+    assert sorted(record.value for record in pipeline.topic()) == [str(number).encode() for number in range(4)]
+
+
+@pytest.mark.servers
+def test_a_request_is_done_when_the_replay_that_has_ended_it_is_over(
+    pipeline: DeadLetterPipeline, running: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one of the command line, which sends others; and after the API was started again."""
+    pipeline.batch(b"mine", b"the other's")
+    monkeypatch.setattr(reprocessing, "_QUIET_SECONDS", 0.1)
+    calls: list[str] = []
+
+    def fenced_once(config: PipelineConfig, condition: str, report: Any) -> Any:
+        calls.append(condition)
+        if len(calls) == 1:
+            assert replay(config, "value != 'mine'", report).sent == 1
+            raise ReplayFenced("another replay has started")
+        return replay(config, condition, report)
+
+    monkeypatch.setattr(reprocessing, "replay", fenced_once)
+    requests = running.services.replays
+    requests.add(pipeline.config.pipeline_id, "dlq-reprocess-1", ["value = 'mine'"])
+    assert wait_until(lambda: outcomes(running, ["dlq-reprocess-1"]), "it is done") == [["sent again: 1"]]
+    assert [record.value for record in pipeline.topic()] == [b"the other's", b"mine"]
+
+    monkeypatch.setattr(reprocessing, "replay", replay)
+    with monkeypatch.context() as ended:
+        ended.setattr(ReplayRequests, "_begin", lambda *_: None)
+        pipeline.batch(b"later")
+        requests.add(pipeline.config.pipeline_id, "dlq-reprocess-2", ["value = 'later'"])
+    requests.go_on()
+    assert wait_until(lambda: outcomes(running, ["dlq-reprocess-2"]), "it is done") == [["sent again: 1"]]
+    assert not [*requests.folder.glob("*/*.json")]
+
+
+@pytest.mark.servers
+def test_all_are_those_that_wait_when_the_request_is_accepted(
+    pipeline: DeadLetterPipeline, queue: DeadLetterQueue
+) -> None:
+    assert queue.replay_conditions(None) == ([], [])
+    pipeline.batch(b"a", b"b")
+    [condition], missing = queue.replay_conditions(None)
+    pipeline.batch(b"later")
+    assert (pipeline.store.count(condition), missing) == (2, [])
 
 
 def test_wrong_requests_are_told(api: Api) -> None:

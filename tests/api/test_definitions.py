@@ -272,6 +272,22 @@ def test_each_version_is_kept_and_can_be_the_current_one_again(api: Api) -> None
     api.wait_for("orders-clean", "Failed")
 
 
+def test_numbers_of_versions_count_on_from_the_last_one(api: Api) -> None:
+    """Also where somebody has removed the first versions."""
+    file = api.write(deduplicating())
+    for name in ("second", "third"):
+        assert api.request("PATCH", f"{PIPELINE}/orders-clean", json={"name": name}).status_code == 200
+    for number in (1, 2):
+        (api.folder / ".api" / "history" / "orders-clean" / f"{number}.yaml").unlink()
+    file.write_bytes(file.read_bytes().replace(b"third", b"fourth, by hand"))
+    for numbers in ([4, 3], [5, 4, 3]):
+        assert [each["version"] for each in api.get(f"{PIPELINE}/orders-clean/history").json()] == numbers
+        names = [api.get(f"{PIPELINE}/orders-clean/history/{number}").json()["name"] for number in (3, 4)]
+        assert names == ["third", "fourth, by hand"]
+        assert api.get(f"{PIPELINE}/orders-clean/history/2").status_code == 404
+        api.request("PATCH", f"{PIPELINE}/orders-clean", json={"name": "fifth"})
+
+
 def test_an_edit_of_another_version_is_refused(api: Api) -> None:
     stopped(api)
     old = api.get(f"{PIPELINE}/orders-clean")
@@ -365,6 +381,7 @@ def test_an_invalid_file_is_shown_and_can_be_corrected(api: Api) -> None:
     assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "sink.table")
     got["sink"]["table"] = "orders"
     assert api.post(f"{PIPELINE}/orders-clean/edit", got).status_code == 200
+    api.wait_for("orders-clean", "Failed")
 
 
 @pytest.mark.parametrize("change", [

@@ -1,6 +1,11 @@
 """Which requests a pipeline's status allows, with GlassFlow's codes and texts."""
 
+import os
+import signal
+import subprocess
+import sys
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -60,9 +65,9 @@ def test_every_state_of_a_driver_is_a_status() -> None:
     assert {*OF_STREAM} == {*StreamState}
 
 
-def test_an_operation_gives_its_status_until_it_ends_and_leaves_its_failure() -> None:
+def test_an_operation_gives_its_status_until_it_ends_and_leaves_its_failure(tmp_path: Path) -> None:
     said: list[str] = []
-    operations = Operations(said.append)
+    operations = Operations(tmp_path, said.append)
     going: list[bool] = []
 
     def work() -> None:
@@ -80,8 +85,8 @@ def test_an_operation_gives_its_status_until_it_ends_and_leaves_its_failure() ->
     assert operations.failure("p") == ""
 
 
-def test_a_later_operation_takes_the_place_of_an_earlier_one() -> None:
-    operations = Operations(lambda _: None)
+def test_a_later_operation_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
+    operations = Operations(tmp_path, lambda _: None)
     going: list[bool] = []
     ended: list[bool] = []
 
@@ -100,12 +105,48 @@ def test_a_later_operation_takes_the_place_of_an_earlier_one() -> None:
     assert operations.failure("p") == ""
 
 
-def test_a_defect_is_a_failure_without_its_details(caplog: pytest.LogCaptureFixture) -> None:
-    operations = Operations(lambda _: None)
+def test_a_defect_is_a_failure_without_its_details(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    operations = Operations(tmp_path, lambda _: None)
     operations.begin("p", Status.CREATED, lambda: {}["the details"])
     wait_until(lambda: operations.current("p") is None, "the operation ends")
     assert operations.failure("p") == "p: KeyError; the API's log has more"
     assert "the details" in caplog.text
+
+
+# Another process on the same folder: it is starting a pipeline, until it is killed.
+STARTING = """
+import sys, threading
+from pathlib import Path
+from glassflow_dagster.api.operations import Operations
+from glassflow_dagster.api.states import Status
+operations = Operations(Path(sys.argv[1]), print)
+operations.begin("orders-clean", Status.CREATED, lambda: (print("begun", flush=True), threading.Event().wait()))
+threading.Event().wait()
+"""
+
+
+def test_a_pipeline_that_another_process_has_just_created_is_not_deleted_as_stopped(api: Api) -> None:
+    file = api.write(deduplicating())
+    operations = api.folder / ".api" / "operations"
+    assert api.status("orders-clean") == "Stopped"
+    other = subprocess.Popen([sys.executable, "-c", STARTING, operations], stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout
+        assert other.stdout.readline() == "begun\n"
+        assert api.status("orders-clean") == "Created"
+        refused = api.request("DELETE", "/api/v1/pipeline/orders-clean")
+        assert (refused.status_code, refused.json()["details"]["current_status"]) == (400, "Created")
+        definition = api.get("/api/v1/pipeline/orders-clean").json()
+        for path, body in (("resume", None), ("edit", definition), ("rollback", {"version": 1})):
+            assert api.post(f"/api/v1/pipeline/orders-clean/{path}", body).status_code == 400
+        assert file.exists()
+    finally:
+        os.kill(other.pid, signal.SIGKILL)
+        other.wait(60)
+    # What a killed process was doing does not last.
+    assert api.status("orders-clean") == "Stopped"
+    assert not [*(operations / "orders-clean").iterdir()]
+    assert api.request("DELETE", "/api/v1/pipeline/orders-clean").status_code == 200
 
 
 def test_a_driver_that_is_just_being_started_is_terminated(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,7 @@ def test_a_second_replay_ends_the_first(pipeline: DeadLetterPipeline) -> None:
     pipeline.batch(b"a", b"b")
     first = module._Sender(_with_topic(pipeline))
     assert replay(pipeline.config, "1", no_report).sent == 2
-    with pytest.raises(GlassflowError, match=r"another replay of .* has started and continues"):
+    with pytest.raises(GlassflowError, match=r"another replay of .* has started, so this one has stopped; repeat it"):
         first.send(list(pipeline.store.read("1")))
     assert values(pipeline) == [b"a", b"b"]
 
@@ -157,7 +157,7 @@ def test_a_second_replay_ends_the_first_while_it_sends(pipeline: DeadLetterPipel
             yield dead_letter
             time.sleep(0.001)  # the client's queue of 100,000 must not be full first
 
-    with pytest.raises(GlassflowError, match=r"another replay of .* has started and continues"):
+    with pytest.raises(GlassflowError, match=r"another replay of .* has started, so this one has stopped; repeat it"):
         first.send(until_rejected())
     assert values(pipeline) == [b"a"]
 
