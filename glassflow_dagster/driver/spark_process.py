@@ -16,7 +16,10 @@ from glassflow_dagster.driver.lock import PipelineLock
 from glassflow_dagster.driver.log import DriverLog
 from glassflow_dagster.driver.options import Report, RunOptions, allowed_settings
 from glassflow_dagster.driver.pool.attach import attached_session, require_detached
+from glassflow_dagster.driver.pool.crashes import Member
 from glassflow_dagster.kafka.client import java_libraries, java_options
+from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
+from glassflow_dagster.streaming.checkpoint.storage import open_storage
 from glassflow_dagster.streaming.scala.build import azure_jars
 from glassflow_dagster.streaming.spark.azure_storage import use_azure_storage
 from glassflow_dagster.streaming.spark.google_storage import google_storage_jars, use_google_storage
@@ -66,6 +69,12 @@ class SparkStart:
                 use_hdfs(spark)
             yield spark
 
+    @property
+    def _member(self) -> Member:
+        """The pipeline as one of a pool, whose checkpoint is in a folder."""
+        name = self.config.pipeline_id
+        return Member(name, Checkpoint(open_storage(self.config.state, self.folder, name)).folder)
+
     @contextmanager
     def _own_session(self, report: Report) -> Iterator[SparkSession]:
         assert self.launch
@@ -78,7 +87,7 @@ class SparkStart:
         report(f"attaching to the pool {pool} ...")
         self.lock.remember_pool(pool)
         try:
-            with attached_session(self.options.state, pool, self.config.pipeline_id, settings, report) as spark:
+            with attached_session(self.options.state, pool, self._member, settings, report) as spark:
                 yield spark
         finally:
             shutil.rmtree(self.folder / SPARK_SCRATCH, ignore_errors=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from glassflow_dagster.driver.heartbeat import pipeline_folder, read_heartbeat
+from glassflow_dagster.driver.pool.crashes import HELD_AFTER, CrashHistory
 from glassflow_dagster.driver.pool.endpoint import pool_folder, read_endpoint
 from glassflow_dagster.runtime.process import start_of
 from tests.conftest import Stack, one_of
@@ -146,6 +147,30 @@ def test_the_end_of_the_jvm_ends_all_drivers_and_they_start_another(pool: Pool) 
         wait_until(lambda pipeline=pipeline: rows(pipeline) == 2, "the pipeline continues")
         wait_until(lambda pipeline=pipeline: pipeline.ledger()["duplicates"] == 1, "it knows its keys")
     assert pool.pid != process
+
+
+@pytest.mark.long
+def test_a_pipeline_whose_batch_was_open_at_each_end_of_the_jvm_is_held_back(pool: Pool) -> None:
+    bad = pool.pipeline()
+    begin_large_batch(bad, 4_000, as_job=True)
+    os.kill(pool.jvm, signal.SIGKILL)
+    wait_until(lambda: state(bad) == "FAILED", "the driver has ended")
+    require_batch_under_way(bad)
+    wait_until(lambda: pool.pid is None, "the pool has ended")
+    folder = pool_folder(pool.state, POOL)
+    history = wait_until(lambda: CrashHistory.read(folder).crashes, "the end of the JVM is noted")
+    assert [*history[0].batches] == [bad.name]
+    # It ends the JVM twice more.
+    for _ in range(HELD_AFTER - 1):
+        CrashHistory.read(folder).note(folder, history[0])
+
+    other = pool.started()
+    refused = invoke("start", str(bad.file), "--state", str(bad.state))
+    assert refused.code == 1
+    assert (
+        f"{bad.name} is held back, so that the others of pool {POOL} go on: its batch 0 (offsets 0 to " in refused.err
+    )
+    assert state(other) == "RUNNING"
 
 
 @pytest.mark.long

@@ -17,6 +17,7 @@ from glassflow_dagster.config.model.spark import is_session_setting, refused_in_
 from glassflow_dagster.driver.failures import spark_failures, stream_failures
 from glassflow_dagster.driver.jvm import kept_interrupts
 from glassflow_dagster.driver.options import Report
+from glassflow_dagster.driver.pool.crashes import TURN_SECONDS, Member
 from glassflow_dagster.driver.pool.endpoint import CLOSE_SECONDS, Reply, Request, pool_folder, read_endpoint
 from glassflow_dagster.driver.pool.launch import ask, attached_pipelines, connect, ensure_pool, wait_for_end
 from glassflow_dagster.errors import GlassflowError
@@ -30,12 +31,12 @@ _SCHEDULER_POOL = "spark.scheduler.pool"
 
 @contextmanager
 def attached_session(
-    state: Path, name: str, pipeline: str, settings: Mapping[str, str], report: Report
+    state: Path, name: str, member: Member, settings: Mapping[str, str], report: Report
 ) -> Iterator[SparkSession]:
     """Attach to a pool for the block, and start the pool if it does not run; yield a session with its settings.
 
-    Raises `GlassflowError` when the pool cannot be used, for settings that its JVM would need, when the JVM ends, and
-    for exceptions of Spark's in the block.
+    member: the pipeline; one that ends the JVM again and again is refused. Raises `GlassflowError` when the pool cannot
+    be used, for settings that its JVM would need, when the JVM ends, and for exceptions of Spark's in the block.
     """
     be_quiet_about_lost_jvm()
     _require_settings_of_a_session(name, settings)
@@ -44,14 +45,16 @@ def attached_session(
         while True:
             endpoint = ensure_pool(state, name, report)
             connection = attached.enter_context(connect(endpoint))
-            # It first ends the queries of an earlier driver.
-            connection.settimeout(3 * CLOSE_SECONDS)
-            reply = ask(connection, Request(token=endpoint.token, pipeline=pipeline))
+            # It first ends the queries of an earlier driver, and may let others in before.
+            connection.settimeout(3 * CLOSE_SECONDS + TURN_SECONDS)
+            checkpoint = str(member.checkpoint.absolute())
+            request = Request(token=endpoint.token, pipeline=member.pipeline, checkpoint=checkpoint)
+            reply = ask(connection, request)
             if not reply.is_ending:
                 break
             wait_for_end(endpoint)
         with spark_failures(folder), _context(reply) as context, stream_failures():
-            yield _session(context, reply, pipeline, settings)
+            yield _session(context, reply, member.pipeline, settings)
 
 
 def require_detached(state: Path, name: str, pipeline: str) -> None:

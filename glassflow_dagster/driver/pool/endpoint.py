@@ -46,10 +46,14 @@ class Endpoint(BaseModel):
 
 
 class Request(BaseModel):
-    """What is sent to a pool: attach the driver of `pipeline`, or with None say which pipelines are attached."""
+    """What is sent to a pool: attach the driver of `pipeline`, or with None say which pipelines are attached.
+
+    checkpoint: the folder of the pipeline's checkpoint.
+    """
 
     token: str
     pipeline: str | None
+    checkpoint: str = ""
 
 
 class Reply(BaseModel):

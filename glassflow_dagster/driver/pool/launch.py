@@ -15,6 +15,7 @@ from glassflow_dagster.config.model.spark import spark_settings
 from glassflow_dagster.driver.heartbeat import make_pipeline_folder
 from glassflow_dagster.driver.log_file import rotate_if_full, tail
 from glassflow_dagster.driver.options import Report, allowed_settings
+from glassflow_dagster.driver.pool.crashes import forget_crashes
 from glassflow_dagster.driver.pool.endpoint import (
     Endpoint,
     Reply,
@@ -36,13 +37,22 @@ STOP_SECONDS = 60.0
 # An answer of the pool without a wait for anything.
 ANSWER_SECONDS = 10.0
 _POLL_SECONDS = 0.1
+# Of the machine and of the user: where programs, libraries, certificates and files are, the language and the proxy.
+_INHERITED = frozenset({
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "XDG_CACHE_HOME",
+    "JAVA_HOME", "JAVA_TOOL_OPTIONS", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LD_PRELOAD", "MALLOC_ARENA_MAX",
+    "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY",
+    "GLASSFLOW_CACHE", "GLASSFLOW_IVY_SETTINGS", "SPARK_LOCAL_IP",
+})  # fmt: skip
+_INHERITED_BEGINS = "LC_"
 
 
 def start_pool(state: Path, name: str, report: Report, settings: Mapping[str, str]) -> Endpoint:
     """Start a pool with Spark settings, now and whenever a driver starts it; return its endpoint.
 
-    Raises `GlassflowError` for settings that are not allowed, where it runs with other settings, and as `ensure_pool`
-    does.
+    Pipelines that were held back are let in again. Raises `GlassflowError` for settings that are not allowed, where it
+    runs with other settings, and as `ensure_pool` does.
     """
     allowed = allowed_settings(settings, "--conf")
     folder = pool_folder(state.resolve(), name)
@@ -53,6 +63,7 @@ def start_pool(state: Path, name: str, report: Report, settings: Mapping[str, st
         )
     make_pipeline_folder(folder)
     (folder / _SETTINGS).write_text(json.dumps(allowed))
+    forget_crashes(folder)
     return ensure_pool(state, name, report)
 
 
@@ -142,7 +153,12 @@ def _start(folder: Path, report: Report) -> Endpoint:
     with log.open("ab") as output:
         log_start = os.fstat(output.fileno())
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=pool_environment(os.environ),
+            start_new_session=True,
         )
     report(f"starting the pool {folder.name} (pid {process.pid}); its log is {log}")
     deadline = time.monotonic() + START_SECONDS
@@ -155,6 +171,18 @@ def _start(folder: Path, report: Report) -> Endpoint:
             )
         time.sleep(_POLL_SECONDS)
     return endpoint
+
+
+def pool_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what a pool inherits of the environment of the driver that starts it, which is one of its pipelines.
+
+    Left out are its credentials, its addresses and its settings of Spark: other pipelines share the JVM.
+    """
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.upper() in _INHERITED or name.startswith(_INHERITED_BEGINS)
+    }
 
 
 def _settings(folder: Path) -> dict[str, str]:

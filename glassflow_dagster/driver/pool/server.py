@@ -18,13 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.driver.jvm import jvm_pid, launching_jvm, opened_session
 from glassflow_dagster.driver.lock import AlreadyRunning, PipelineLock
 from glassflow_dagster.driver.log import DriverLog
 from glassflow_dagster.driver.log_file import RotatingStderr
+from glassflow_dagster.driver.pool.crashes import Member, Members, PoolBroken
 from glassflow_dagster.driver.pool.endpoint import (
     CLOSE_SECONDS,
     Endpoint,
@@ -53,17 +54,14 @@ _LAST_SECONDS = 60.0
 _POLL_SECONDS = 1.0
 
 
-class PoolBroken(GlassflowError):
-    """The pool cannot go on: its JVM does not answer, or a query does not end."""
-
-
 @dataclass
 class Attachments:
-    """The drivers that are attached to the pool's JVM."""
+    """The drivers that are attached to the pool's JVM. members: those of them that use it."""
 
     spark: SparkSession
     token: str
     log: DriverLog
+    members: Members
     # Why the pool cannot go on; empty while it can.
     broken: str = ""
     # Whether the pool takes no drivers any more.
@@ -107,31 +105,46 @@ class Attachments:
         elif request.pipeline is None:
             send_line(connection, Reply(pipelines=self.pipelines))
         else:
-            self._attach(connection, request.pipeline)
+            self._attach(connection, Member(request.pipeline, Path(request.checkpoint)))
 
-    def _attach(self, connection: socket.socket, pipeline: str) -> None:
+    def _attach(self, connection: socket.socket, member: Member) -> None:
         """Open a session for a driver, and close it when the connection closes."""
-        closed = self._claim(pipeline)
+        closed = self._claim(member.pipeline)
         if closed is None:
             send_line(connection, Reply(is_ending=True))
             return
         try:
-            with _Session(self.spark) as session:
-                self.log(f"{pipeline}: attached")
-                send_line(connection, session.reply)
-                connection.settimeout(None)
-                # The driver sends nothing more.
-                while connection.recv(1):
-                    pass
+            self._let_in(connection, member)
         except (Py4JError, GlassflowError) as error:
             # Before the next driver of the pipeline is let in.
             self.break_off(error)
             raise
         finally:
-            self.log(f"{pipeline}: detached")
             with self._lock:
-                self._attached.pop(pipeline, None)
+                self._attached.pop(member.pipeline, None)
             closed.set()
+
+    def _let_in(self, connection: socket.socket, member: Member) -> None:
+        """Serve a driver until its connection closes, unless it is held back or the pool ends."""
+        if reason := self.members.why_held(member):
+            self.log(reason)
+            send_line(connection, Reply(error=reason))
+            return
+        self.members.await_turn(member, is_over=lambda: bool(self.broken))
+        if self.broken:
+            send_line(connection, Reply(is_ending=True))
+            return
+        session = _Session.opened(self.spark)
+        try:
+            with self.members.using_jvm(member), session:
+                self.log(f"{member.pipeline}: attached")
+                send_line(connection, session.reply)
+                connection.settimeout(None)
+                # The driver sends nothing more.
+                while connection.recv(1):
+                    pass
+        finally:
+            self.log(f"{member.pipeline}: detached")
 
     def _claim(self, pipeline: str) -> threading.Event | None:
         """Wait until an earlier driver of the pipeline is detached; return the event to set when this one is.
@@ -153,7 +166,7 @@ class Attachments:
 
 
 class _Session:
-    """A session of the JVM with a server of its own, which calls back one driver: `with _Session(spark) as session`."""
+    """A session of the JVM with a server of its own, which calls back one driver: `with _Session.opened(spark)`."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._id = str(uuid.uuid4())
@@ -163,24 +176,41 @@ class _Session:
         server: Any = java(spark).org.apache.spark.api.python.Py4JServer
         self._server = server(_context(spark).conf())
 
+    @classmethod
+    def opened(cls, spark: SparkSession) -> Self:
+        """Return a new session; raises `PoolBroken` where the JVM has ended."""
+        with _jvm_answers():
+            session = cls(spark)
+            session._sessions.open(session._id, spark._jsparkSession)  # noqa: SLF001 - for the JVM's code
+            session._server.start()
+            return session
+
     def __enter__(self) -> Self:
-        self._sessions.open(self._id, self._spark._jsparkSession)  # noqa: SLF001 - for the JVM's code
-        self._server.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Stop the session's queries; raise `PoolBroken` where they do not end."""
-        # Calls to a driver that has ended, or that was stopped (SIGSTOP), fail now.
-        self._server.shutdown()
-        try:
-            self._sessions.close(self._id, int(CLOSE_SECONDS * 1000))
-        except Py4JJavaError as error:
-            raise PoolBroken(f"the queries of a driver do not end: {error.java_exception}") from error
+        with _jvm_answers():
+            # Calls to a driver that has ended, or that was stopped (SIGSTOP), fail now.
+            self._server.shutdown()
+            try:
+                self._sessions.close(self._id, int(CLOSE_SECONDS * 1000))
+            except Py4JJavaError as error:
+                raise PoolBroken(f"the queries of a driver do not end: {error.java_exception}") from error
 
     @property
     def reply(self) -> Reply:
         """What the driver needs to use the session."""
         return Reply(session=self._id, port=self._server.getListeningPort(), secret=self._server.secret())
+
+
+@contextmanager
+def _jvm_answers() -> Iterator[None]:
+    """Raise `PoolBroken` where the JVM does not answer in the block: it has ended."""
+    try:
+        yield
+    except (Py4JNetworkError, OSError) as error:
+        raise PoolBroken("Spark's JVM was killed, or ran out of memory") from error
 
 
 def serve(folder: Path, settings: dict[str, str], log: DriverLog) -> None:
@@ -196,7 +226,7 @@ def serve(folder: Path, settings: dict[str, str], log: DriverLog) -> None:
         opened_session(launch, folder, lock) as spark,
         socket.create_server(("127.0.0.1", 0)) as listener,
     ):
-        attachments = Attachments(spark, secrets.token_hex(32), log)
+        attachments = Attachments(spark, secrets.token_hex(32), log, Members(folder, log))
         pid, port = os.getpid(), listener.getsockname()[1]
         watch = _JvmWatch(spark)
         threading.Thread(target=_accept, args=(listener, attachments), name="accept", daemon=True).start()
@@ -204,9 +234,10 @@ def serve(folder: Path, settings: dict[str, str], log: DriverLog) -> None:
         log(f"the pool {folder.name} is running")
         try:
             _wait(stop, attachments, watch)
-        except PoolBroken:
+        except PoolBroken as error:
             # Before the session is stopped, which would wait for the JVM.
             lock.end_started()
+            attachments.members.note_crash(str(error))
             raise
         finally:
             remove_endpoint(folder)

@@ -22,7 +22,15 @@ from glassflow_dagster.driver.pool.endpoint import (
     send_line,
     write_endpoint,
 )
-from glassflow_dagster.driver.pool.launch import ask, attached_pipelines, connect, ensure_pool, start_pool, stop_pool
+from glassflow_dagster.driver.pool.launch import (
+    ask,
+    attached_pipelines,
+    connect,
+    ensure_pool,
+    pool_environment,
+    start_pool,
+    stop_pool,
+)
 from glassflow_dagster.driver.pool.server import Attachments
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.process import start_of
@@ -74,6 +82,16 @@ def test_settings_stay_with_the_pool_and_names_are_no_paths(tmp_path: Path) -> N
         ensure_pool(tmp_path, "../small", print)
 
 
+def test_a_pool_inherits_nothing_of_the_first_pipelines_own() -> None:
+    of_machine = {"PATH": "/bin", "JAVA_HOME": "/java", "LC_ALL": "C", "https_proxy": "http://proxy"}
+    of_pipeline = {
+        "GLASSFLOW_CONNECTIONS": "{}", "GLASSFLOW_CLICKHOUSE_URL": "http://u:secret@h:1", "AWS_SECRET_ACCESS_KEY": "s",
+        "PYSPARK_SUBMIT_ARGS": "--master local[1] pyspark-shell", "SPARK_CONF_DIR": "/conf", "GLASSFLOW_DRIVER": "mark",
+        "KAFKA_PASSWORD": "of a definition",
+    }  # fmt: skip
+    assert pool_environment({**of_machine, **of_pipeline}) == of_machine
+
+
 def test_a_setting_that_the_guarantees_depend_on_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GlassflowError, match=r"^--conf: spark\.speculation cannot be set"):
         start_pool(tmp_path, "small", print, {"spark.speculation": "true"})
@@ -83,7 +101,7 @@ def test_a_setting_that_the_guarantees_depend_on_is_refused(tmp_path: Path) -> N
 
 def one_attached() -> Attachments:
     """Return the attachments of a pool with one driver, without a JVM."""
-    attachments = Attachments(Mock(), "right", Mock())
+    attachments = Attachments(Mock(), "right", Mock(), Mock())
     attachments._attached["orders"] = threading.Event()
     return attachments
 
@@ -113,7 +131,7 @@ def test_a_request_needs_the_token() -> None:
 
 
 def test_a_pool_that_ends_takes_no_driver_and_one_with_a_driver_does_not_end() -> None:
-    attachments = Attachments(Mock(), "right", Mock())
+    attachments = Attachments(Mock(), "right", Mock(), Mock())
     attachments._attached["orders"] = threading.Event()
     assert not attachments.end_if_idle()
     del attachments._attached["orders"]
