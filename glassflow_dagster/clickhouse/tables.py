@@ -11,7 +11,7 @@ from glassflow_dagster.clickhouse.queries import fetch
 from glassflow_dagster.clickhouse.sql_text import columns_with_ttl
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.sink import Mapping
-from glassflow_dagster.config.model.types import ColumnType, parse_column_type
+from glassflow_dagster.config.model.types import ColumnType, parse_written_type
 
 # Engines beside MergeTree that store every inserted row themselves.
 _KEEPS_ROWS = ("Log", "TinyLog", "StripeLog", "Memory")
@@ -21,7 +21,8 @@ _KEEPS_ROWS = ("Log", "TinyLog", "StripeLog", "Memory")
 class Column:
     """A column: its type, the kind of its default expression (`DEFAULT`, `MATERIALIZED`, ... or ''), its type's text.
 
-    text: the type exactly as the server writes it. has_ttl: of its own, after which the server empties its values.
+    type: as which values are written (`written_as`). text: the type exactly as the server writes it. has_ttl: of its
+    own, after which the server empties its values.
     """
 
     type: ColumnType
@@ -145,8 +146,8 @@ def filled_columns(config: PipelineConfig, table: Table) -> tuple[Mapping, ...]:
 
 
 def _column_type(text: str) -> ColumnType:
-    """Return the parsed type of a column; of a type that no mapping can name (AggregateFunction), its text as name."""
+    """Return the type as which a column's values are written; of a text that cannot be parsed, that as the name."""
     try:
-        return parse_column_type(text)
+        return parse_written_type(text)
     except ValueError:
         return ColumnType(text)

@@ -12,7 +12,7 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.clickhouse.tables import Table, find_table
 from glassflow_dagster.clickhouse.target import ddl
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.types import parse_column_type
+from glassflow_dagster.config.model.types import parse_written_type
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointError
 from glassflow_dagster.streaming.delivery.batch_writer import fits
 
@@ -103,5 +103,5 @@ def _with_connections_of(config: PipelineConfig, kept_definition: dict[str, Any]
 
 def _with_types(table: Table, types: Mapping[str, str]) -> Table:
     """Return the table with other types for its mapped columns. types: column name -> ClickHouse type."""
-    columns = {name: replace(table.columns[name], type=parse_column_type(text)) for name, text in types.items()}
+    columns = {name: replace(table.columns[name], type=parse_written_type(text)) for name, text in types.items()}
     return replace(table, columns={**table.columns, **columns})

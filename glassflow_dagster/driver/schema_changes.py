@@ -214,7 +214,7 @@ def _why_no_column(table: Table, added: AddedField, config: PipelineConfig) -> s
     takes_it = same_values(parse_column_type(added.column_type), column.type) and column.type.nullable
     if column.default_kind or not takes_it:
         return (
-            f"{table.full_name} has a column {added.column!r} already, {column.type}, which is not {added.column_type} "
+            f"{table.full_name} has a column {added.column!r} already, {column.text}, which is not {added.column_type} "
             f"without a default; declare the field and map it to another column"
         )
     return ""

@@ -18,6 +18,7 @@ MILLISECOND_DIGITS, MICROSECOND_DIGITS = 3, 6  # digits after the second; Spark'
 # A number in this range, 2001 to 2100, counts as seconds since 1970; smaller ones are counts, larger ones milliseconds.
 _SECONDS = (1_000_000_000, 4_102_444_800)
 _MILLISECONDS = (_SECONDS[0] * 1000, _SECONDS[1] * 1000)
+_MEMBERS_SHOWN = 3  # of an object in an array, in a remark
 _YEARS = (1900, 2299)  # range of DateTime64 and Date32. Source: ClickHouse's documentation of its date types.
 _DATE_YEARS = (1970, 2148)  # the years that Date holds completely
 
@@ -26,6 +27,8 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _TIME = re.compile(
     r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(?:\.(?P<fraction>\d{1,9}))?(?:Z|[+-]\d{2}:\d{2})?", re.ASCII
 )
+_PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_PLAIN_PATH = re.compile(rf"{_PLAIN.pattern}(\.{_PLAIN.pattern})*", re.ASCII)
 _TIME_NAME = re.compile(r"(?:^|_)(?:at|time|ts|timestamp|date|datetime|created|updated|modified)$")
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -71,7 +74,7 @@ def _column_of_values(field: Field) -> ColumnChoice:
     if kind == "bool":
         return ColumnChoice("Bool")
     if kind == "array":
-        return _array(values, required=field.required)
+        return _array(field.name, values, required=field.required)
     if kind == "map":
         return _map(values, required=field.required)
     if kind == "string":
@@ -167,13 +170,32 @@ def _fraction_digits(text: str) -> int | None:
     return len(match["fraction"] or "") if _YEARS[0] < year < _YEARS[1] else None
 
 
-def _array(values: Iterable[list[Any]], *, required: bool) -> ColumnChoice:
+def _array(name: str, values: Sequence[list[Any]], *, required: bool) -> ColumnChoice:
     """Choose Array of the common type of all elements; String with JSON text for mixed types and an optional field."""
     element = _element_type(item for value in values for item in value)
     # ClickHouse has no Nullable array: only JSON text can tell a missing array from an empty one.
     if required and element and _is_valid_column("array", f"Array({element})"):
         return ColumnChoice(f"Array({element})")
-    return ColumnChoice("String", "the array's JSON text")
+    return ColumnChoice("String", f"the array's JSON text{_as_nested(name, values)}")
+
+
+def _as_nested(name: str, values: Iterable[list[Any]]) -> str:
+    """Return how a table with a flattened Nested takes an array of objects, to follow a remark; '' for other arrays.
+
+    Only of names that stand in an expression, and in a comment, as they are.
+    """
+    elements = [element for value in values for element in value]
+    if not elements or not all(isinstance(element, dict) for element in elements) or not _PLAIN_PATH.fullmatch(name):
+        return ""
+    members = list(dict.fromkeys(member for element in elements for member in element if _PLAIN.fullmatch(member)))
+    types = [_element_type(element.get(member) for element in elements) for member in members]
+    columns = [
+        f"{name}.{member} Array({kind}) from map({name}, .{member})"
+        for member, kind in zip(members, types, strict=True)
+        if kind
+    ]
+    more = " ..." if len(columns) > _MEMBERS_SHOWN else ""
+    return f"; a flattened Nested takes {', '.join(columns[:_MEMBERS_SHOWN])}{more}" if columns else ""
 
 
 def _map(values: Iterable[dict[str, Any]], *, required: bool) -> ColumnChoice:

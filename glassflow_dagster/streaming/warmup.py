@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from glassflow_dagster.clickhouse.tables import Column, Table
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.types import parse_column_type
+from glassflow_dagster.config.model.types import parse_written_type
 from glassflow_dagster.streaming.query import build_join_query, build_query
 from glassflow_dagster.streaming.spark.cds_archive import driver_jars
 from glassflow_dagster.streaming.spark.session import DRIVER_JAVA_OPTIONS, SHUFFLE_PARTITIONS, java, start_session
@@ -174,7 +174,7 @@ def _config(*, joins: bool) -> PipelineConfig:
 def _table() -> Table:
     """Return the target table of these definitions; it does not exist, since nothing is inserted."""
     types = {"id": "String", "n": "Nullable(Int64)"}
-    columns = {name: Column(parse_column_type(kind), "", kind) for name, kind in types.items()}
+    columns = {name: Column(parse_written_type(kind), "", kind) for name, kind in types.items()}
     return Table(
         database="warmup",
         name="warmup",

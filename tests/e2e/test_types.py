@@ -154,6 +154,7 @@ SCALARS: dict[str, tuple[str, str, Draw]] = {
     "t3": ("string", "DateTime64(3, 'UTC')", time(-2208988800, 10413791999, 3)),
     "t6": ("string", "Nullable(DateTime64(6, 'UTC'))", nullable(time(-2208988800, 10413791999, 6))),
     "t7": ("string", "DateTime64(7, 'UTC')", time(-2208988800, 10413791999, 7)),
+    "saf": ("uint", "SimpleAggregateFunction(sum, UInt64)", integer(64, signed=False)),
     "t9": ("string", "DateTime64(9, 'UTC')", time(-2208988800, 9223372035, 9)),
 }
 
@@ -202,6 +203,15 @@ def _tuple(chance: random.Random) -> tuple[Any, Any]:
     back = {"a": "", "b": "5", "c": "2.5", "d": "true", "e": '[1, {"x": null}]', "f": "ä", "g": "1e+21"}
     (x, told), (y, when) = identifier(chance), nullable(day("1970-01-01", "2149-06-06"))(chance)
     return [number, sent, {"x": x, "y": y}], [shown, back, {"x": told, "y": when}]
+
+
+@nested("nest", "array", "Nested(n Nullable(Int8), s String)")
+def _nest(chance: random.Random) -> tuple[Any, Any]:
+    def element(chance: random.Random) -> tuple[Any, Any]:
+        (n, shown), (s, told) = nullable(integer(8, signed=True))(chance), text(chance)
+        return {"s": s, "n": n}, {"n": shown, "s": told}
+
+    return several(chance, element)
 
 
 @nested("mapped", "map", "Map(UInt64, Map(Date, Array(IPv4)))")

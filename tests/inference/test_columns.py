@@ -91,6 +91,17 @@ def test_arrays_and_maps_get_a_type_that_can_be_written(values: list[Any]) -> No
     assert field.kind in kinds_taken(kind)
 
 
+def test_an_array_of_objects_is_explained_as_a_flattened_nested_takes_it() -> None:
+    ports = [[{"host": "a", "port": 1, "up": True, "x": [1], "n": 1.5}], [{"host": "b", "up": False}], []]
+    assert column(ports, "ports").remark == (
+        "the array's JSON text; a flattened Nested takes ports.host Array(String) from map(ports, .host), "
+        "ports.port Array(Nullable(Int64)) from map(ports, .port), ports.up Array(Bool) from map(ports, .up) ..."
+    )
+    for other in ([[1, "a"]], [[{"a": [1]}]], [[{"a b": 1}]]):
+        assert column(other, "ports").remark == "the array's JSON text"
+    assert column(ports, "a b\n").remark == "the array's JSON text"
+
+
 def test_names_in_any_writing_are_read_by_their_words() -> None:
     names = ["user.orderId", "HTTPServerID", "event-time", "id", "a.b.OrderUUID"]
     assert [snake_case(name) for name in names] == ["order_id", "http_server_id", "event_time", "id", "order_uuid"]

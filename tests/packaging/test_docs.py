@@ -14,7 +14,7 @@ import yaml
 
 from glassflow_dagster.config.load import load_pipeline, warnings
 from glassflow_dagster.config.model.source import METADATA_FIELDS
-from glassflow_dagster.config.model.types import FIELD_KINDS
+from glassflow_dagster.config.model.types import COLUMN_TYPES, FIELD_KINDS, NEVER_FILLED
 from glassflow_dagster.orchestration import checks
 
 PROJECT = Path(__file__).parents[2]
@@ -115,6 +115,8 @@ def test_the_page_on_types_names_every_type_and_the_metadata_of_kafka() -> None:
     assert set(METADATA_FIELDS) - known == set()
     # Integer widths between the first and the last of a row are omitted from the page.
     assert {name for name in FIELD_KINDS if not re.search(r"int(16|32)$", name)} - known == set()
+    columns = {name for name in COLUMN_TYPES if not re.search(r"(Int(16|32)|Decimal(64|128))$", name)}
+    assert {*columns, *NEVER_FILLED} - known == set()
 
 
 def test_the_page_on_checks_names_every_check() -> None:

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.servers
 DDL = """
 CREATE TABLE {}.orders (
     orderId String, User_ID LowCardinality(String), price Decimal(10, 2), amount Array(String), note String,
-    loaded DateTime DEFAULT now(), day Date MATERIALIZED toDate(loaded)
+    loaded DateTime DEFAULT now(), day Date MATERIALIZED toDate(loaded), users AggregateFunction(uniq, String),
+    any Dynamic(max_types=3)
 ) ENGINE MergeTree ORDER BY orderId
 """
 
@@ -42,7 +43,7 @@ def made(stack: Stack, database: str) -> Draft:
     assert said.startswith("Connected: ClickHouse")
     assert database in found.databases
     assert [each.value for each in table.tables_of(found, database)] == ["orders"]
-    # A column that the server computes is not to be filled.
+    # A column that the server computes is not to be filled, nor one that no field can fill.
     assert table.STEP.answer(found, {"database": database, "table": "orders"}).endswith("has 6 columns to fill.")
     return found
 

@@ -10,11 +10,11 @@ from glassflow_dagster.clickhouse.queries import execute, fetch
 from glassflow_dagster.clickhouse.target.token_window import window_settings
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.sink import CreateTable
-from glassflow_dagster.config.model.types import ColumnType, parse_column_type
+from glassflow_dagster.config.model.types import ColumnType, parse_column_type, written_as
 from glassflow_dagster.config.nullable_names import nullable_names
 
 # Types that cannot be wrapped in Nullable.
-_NEVER_NULL = frozenset({"Array", "Map", "Tuple", "Nested", "Variant", "Dynamic", "JSON"})
+_NEVER_NULL = frozenset({"Array", "Map", "Tuple", "JSON"})
 
 # ClickHouse calls a LowCardinality of other than text suspicious, and creates it only with this setting. The definition
 # names these columns explicitly.
@@ -55,13 +55,14 @@ def new_columns(config: PipelineConfig) -> list[NewColumn]:
     """Return the columns of a target that is created: those of the mapping, then those of `create_table.columns`.
 
     A definition may name a type without Nullable. A column whose field may be null is made Nullable where ClickHouse
-    allows it: not when a clause of the table uses it, nor when the type cannot be Nullable.
+    allows it: not when a clause of the table uses it, nor when the type cannot be Nullable. A Nested is created as the
+    array of tuples that it is: the server would make columns of its elements.
     """
     creation = config.sink.create_table or CreateTable()
     optional, paths = nullable_names(config), config.sink.paths
     columns = []
     for index, mapping in enumerate(config.sink.mapping):
-        kind = mapping.column_type
+        kind = _unflattened(mapping.column_type)
         if mapping.name in optional and not is_used_in_clauses(creation, mapping.column_name):
             kind = as_nullable(kind)
         columns.append(NewColumn(f"{paths.mapping}[{index}]", mapping.column_name, kind))
@@ -79,11 +80,21 @@ def is_used_in_clauses(creation: CreateTable, column: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(column)}(?!\w)", clauses) is not None
 
 
+def _unflattened(kind: str) -> str:
+    """Return the type of a column as the server keeps it in one piece."""
+    column = parse_column_type(kind)
+    return str(written_as(column)) if column.name == "Nested" else kind
+
+
 def as_nullable(kind: str) -> str:
     """Return the Nullable form of a type; the type itself when it has no such form or is Nullable already."""
     column = parse_column_type(kind)
-    if column.nullable or column.base.name in _NEVER_NULL:
+    written = written_as(column)
+    if written.nullable or written.base.name in _NEVER_NULL:
         return kind
+    if column.name == "SimpleAggregateFunction":  # takes Nullable inside only
+        function, of = column.arguments
+        return str(ColumnType(column.name, (function, parse_column_type(as_nullable(str(of))))))
     if column.name == "LowCardinality":  # takes Nullable inside only
         return str(ColumnType("LowCardinality", (ColumnType("Nullable", column.arguments),)))
     return str(ColumnType("Nullable", (column,)))

@@ -5,8 +5,9 @@ A difference either stops the pipeline, because its rows would be rejected or ch
 `create_table` is a note at most: it is used once and changes no existing table.
 """
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from glassflow_dagster.clickhouse.layout import is_replicated
@@ -18,10 +19,19 @@ from glassflow_dagster.clickhouse.target.token_window import (
     unsupported_engine_reason,
 )
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.sink import CreateTable
-from glassflow_dagster.config.model.types import ColumnType, parse_column_type, same_values
+from glassflow_dagster.config.model.sink import CreateTable, Mapping
+from glassflow_dagster.config.model.types import (
+    LEAVE_OUT,
+    declared_as,
+    kinds_taken,
+    parse_written_type,
+    same_values,
+    takes,
+    unsupported_reason,
+)
 from glassflow_dagster.config.nullable_names import WhyNull, nullable_names
 from glassflow_dagster.config.problems import nearest
+from glassflow_dagster.config.stages import plan_stages
 
 # Columns that ClickHouse computes itself, so that an insert cannot name them.
 _COMPUTED = ("MATERIALIZED", "ALIAS")
@@ -69,7 +79,7 @@ def differences(config: PipelineConfig, table: Table) -> Iterator[Difference]:
     mapped, extra = columns[: len(config.sink.mapping)], columns[len(config.sink.mapping) :]
     for index, column in enumerate(mapped):
         yield from _mapped_column(config, index, column, table)
-    yield from _null_notes(config, {name: column.type for name, column in table.columns.items()})
+    yield from _null_notes(config, {name: column.text for name, column in table.columns.items()})
     for column in extra:
         yield from _extra_column(column, table)
     yield from _unfilled_columns(columns, table, config.sink.paths.mapping)
@@ -80,7 +90,7 @@ def differences(config: PipelineConfig, table: Table) -> Iterator[Difference]:
 def notes_on_creation(config: PipelineConfig) -> Iterator[Difference]:
     """Yield notes on a table before it is created: optional fields whose column cannot be Nullable."""
     mapped = new_columns(config)[: len(config.sink.mapping)]  # without those of `create_table.columns`
-    yield from _null_notes(config, {column.name: parse_column_type(column.type) for column in mapped})
+    yield from _null_notes(config, {column.name: column.type for column in mapped})
 
 
 def _mapped_column(config: PipelineConfig, index: int, wanted: NewColumn, table: Table) -> Iterator[Difference]:
@@ -90,7 +100,9 @@ def _mapped_column(config: PipelineConfig, index: int, wanted: NewColumn, table:
     """
     mapping, where = config.sink.mapping[index], table.full_name
     column = table.columns.get(mapping.column_name)
-    if column is None:
+    if column is None and (elements := _elements(table, mapping.column_name)):
+        yield Difference(f"{wanted.path}.column_name", f"{where} has {_flattened(mapping, elements)}")
+    elif column is None:
         near = nearest(mapping.column_name, table.columns)
         remedy = f"did you mean {near!r}? Else {_ADD}" if near else _ADD
         text = f"{where} has no column {mapping.column_name!r}; {remedy}"
@@ -104,48 +116,93 @@ def _mapped_column(config: PipelineConfig, index: int, wanted: NewColumn, table:
     elif not same_values(mapping.parsed_type, column.type):
         yield Difference(
             f"{wanted.path}.column_type",
-            f"is {mapping.column_type}, but column {mapping.column_name!r} of {where} is {column.type}; "
-            f"write {column.type.base} here if the field's values fit it, or change the column",
+            f"is {mapping.column_type}, but column {mapping.column_name!r} of {where} is {column.text}"
+            f"{_type_remedy(config, mapping, column)}",
         )
 
 
-def _null_notes(config: PipelineConfig, types: Mapping[str, ColumnType]) -> Iterator[Difference]:
+def _type_remedy(config: PipelineConfig, mapping: Mapping, column: Column) -> str:
+    """Return what to do where a mapping's type is not that of the column; follows "... is TYPE"."""
+    if unsupported_reason(column.type):
+        return f", which no field fills; {LEAVE_OUT}"
+    kind = plan_stages(config).mappable[mapping.name]
+    if not takes(column.type, kind):
+        kinds = " or ".join(map(declared_as, kinds_taken(column.type)))
+        return (
+            f", which takes {kinds}, and {mapping.name!r} is {declared_as(kind)}; map a field that fits it and write "
+            f"{column.type.base} here, or {LEAVE_OUT}"
+        )
+    return f"; write {column.type.base} here if the field's values fit it, or change the column"
+
+
+def _elements(table: Table, name: str) -> dict[str, Column]:
+    """Return the columns of a flattened Nested: name of the element -> column; empty where the table has none."""
+    start = f"{name}."
+    return {
+        column.removeprefix(start): kind
+        for column, kind in table.columns.items()
+        if column.startswith(start) and kind.type.name == "Array"
+    }
+
+
+def _flattened(mapping: Mapping, elements: dict[str, Column]) -> str:
+    """Return why a mapping to a flattened Nested does not work, and what to map; follows "TABLE has"."""
+    name = mapping.column_name
+    columns = ", ".join(f"{name}.{element} {column.type}" for element, column in elements.items())
+    members = (f".{element}" if element.isidentifier() else f"#[{json.dumps(element)}]" for element in elements)
+    outputs = ", ".join(f"map({mapping.name}, {member})" for member in members)
+    return (
+        f"{name!r} as a flattened Nested, whose columns are {columns}; map those in its place, from outputs of a "
+        f"stateless transform: {outputs}"
+    )
+
+
+def _null_notes(config: PipelineConfig, types: dict[str, str]) -> Iterator[Difference]:
     """Yield a note for each field that may be null and fills a column that takes no NULL.
 
     types: column -> type in the table. The remedy is a Nullable column, unless the type has no Nullable form or a
-    clause of `create_table` uses the column. A null for a Map is no problem: it becomes an empty map.
+    clause of `create_table` uses the column.
     """
     why_null, creation = nullable_names(config), config.sink.create_table or CreateTable()
     for index, mapping in enumerate(config.sink.mapping):
-        kind = types.get(mapping.column_name)
-        if mapping.name not in why_null or kind is None or kind.nullable:
+        text = types.get(mapping.column_name)
+        # A type that no field fills is a difference of its own; a null for a Map is an empty map.
+        if mapping.name not in why_null or text is None or not _refuses_null(text):
             continue
-        nullable = as_nullable(str(kind))
-        if kind.base.name == "Map":
-            continue
+        nullable = as_nullable(text)
         value, otherwise = _NULLS[why_null[mapping.name]]  # what may be null, and how to prevent it
         value = value.format(repr(mapping.name))
         remedy = f"make the column {nullable}"
-        if nullable == str(kind):
+        if nullable == text:
             remedy = f"{otherwise}, or fill a Nullable(String), which keeps the JSON text"
         elif is_used_in_clauses(creation, mapping.column_name):
             remedy = f"{otherwise}, or remove {mapping.column_name!r} from create_table's clauses"
         yield Difference(
             f"{config.sink.paths.mapping}[{index}].column_type",
-            f"{value} may be null, but column {mapping.column_name!r} ({kind}) accepts no NULL, so such a record "
+            f"{value} may be null, but column {mapping.column_name!r} ({text}) accepts no NULL, so such a record "
             f"becomes a dead letter; {remedy}",
             stops=False,
         )
+
+
+def _refuses_null(text: str) -> bool:
+    """Return whether a column can be filled, but not with null."""
+    try:
+        kind = parse_written_type(text)
+    except ValueError:
+        return False
+    return unsupported_reason(kind) is None and not kind.nullable and kind.base.name != "Map"
 
 
 def _extra_column(wanted: NewColumn, table: Table) -> Iterator[Difference]:
     """Yield a note on a column of `create_table.columns`: the table lacks it, or its type or default differs."""
     where, column = table.full_name, table.columns.get(wanted.name)
     if column is None:
-        text = f"{where} has no column {wanted.name!r}; {_ADD}, or remove it here"
-        yield Difference(wanted.path, text, stops=False, missing=wanted)
-    elif _plain(wanted.type) != _plain(str(column.type)):
-        text = f"is {wanted.type}, but column {wanted.name!r} of {where} is {column.type}; change one of them"
+        if not _elements(table, wanted.name):
+            text = f"{where} has no column {wanted.name!r}; {_ADD}, or remove it here"
+            yield Difference(wanted.path, text, stops=False, missing=wanted)
+    elif _plain(wanted.type) != _plain(column.text):
+        text = f"is {wanted.type}, but column {wanted.name!r} of {where} is {column.text}; change one of them"
         yield Difference(f"{wanted.path}.type", text, stops=False)
     elif wanted.default and not column.default_kind:
         text = f"column {wanted.name!r} of {where} has no default; give it one: DEFAULT {wanted.default}"
@@ -160,10 +217,12 @@ def _unfilled_columns(columns: list[NewColumn], table: Table, path: str) -> Iter
     in_definition = {column.name for column in columns}
     for name, column in table.columns.items():
         if name not in in_definition and not column.default_kind:
+            can_be_filled = unsupported_reason(column.type) is None
+            remedy = "map a field to it, or ignore this note" if can_be_filled else "no field can fill it"
             yield Difference(
                 path,
-                f"nothing fills column {name!r} ({column.type}) of {table.full_name}, which has no "
-                f"default: every row gets {_empty(column)}; map a field to it, or ignore this note",
+                f"nothing fills column {name!r} ({column.text}) of {table.full_name}, which has no "
+                f"default: every row gets {_empty(column)}; {remedy}",
                 stops=False,
             )
 

@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr
 
 from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.fields import DELAY, ColumnTypeText, Delay, Part, Text
-from glassflow_dagster.config.model.types import ColumnType, parse_column_type
+from glassflow_dagster.config.model.types import ColumnType, parse_written_type
 
 # Delivery of a repeated batch: without, or possibly with duplicate rows.
 Delivery = Literal["exactly_once", "at_least_once"]
@@ -34,8 +34,8 @@ class Mapping(Part):
 
     @property
     def parsed_type(self) -> ColumnType:
-        """The column's type as a tree."""
-        return parse_column_type(self.column_type)
+        """The type as which the field's values are written, as a tree."""
+        return parse_written_type(self.column_type)
 
 
 class ExtraColumn(Part):

@@ -5,7 +5,9 @@ number does not restrict JSON values, only the column's type does. This project 
 256 bits, for numbers that no 64-bit type holds, and `any`, for values whose type depends on the record.
 
 Column types are ClickHouse's, parsed into a tree, so that code can query `LowCardinality(Nullable(String))` instead of
-matching text. CONTRIBUTING.md lists the other files that a new column type touches.
+matching text. Some are ClickHouse's names for other types (`Point`, `Nested`, `SimpleAggregateFunction`): their values
+are written as those of the other type (`written_as`). CONTRIBUTING.md lists the other files that a new column type
+touches.
 """
 
 import re
@@ -63,10 +65,29 @@ _KINDS_TAKEN: dict[str, tuple[FieldKind, ...]] = {
 }
 
 _WRAPPERS = ("Nullable", "LowCardinality")
+# Geometric shapes -> the types that they are. https://clickhouse.com/docs/sql-reference/data-types/geo
+_SHAPES = {
+    "Point": "Tuple(Float64, Float64)",
+    **dict.fromkeys(("Ring", "LineString", "MultiPoint"), "Array(Point)"),
+    "MultiLineString": "Array(LineString)",
+    "Polygon": "Array(Ring)",
+    "MultiPolygon": "Array(Polygon)",
+}
+# Types of ClickHouse that a table may have and no field can fill, and the beginning of the names of intervals.
+NEVER_FILLED = (
+    "AggregateFunction", "BFloat16", "Dynamic", "Geometry", "Nothing", "Object", "QBit", "Time", "Time64", "Variant",
+)  # fmt: skip
+_INTERVAL = "Interval"
+# The remedy where a column of a table cannot be filled.
+LEAVE_OUT = "leave the column out of the mapping, and every row gets its default"
+# Types with parameters that are no types of elements.
+_WITH_OPTIONS = ("JSON", "Dynamic")
+# The types of columns that a field can fill.
+COLUMN_TYPES = (*_KINDS_TAKEN, *_SHAPES, "Nested", "SimpleAggregateFunction")
 # Types that cannot be a map's key, because ClickHouse must parse the key from the name in a JSON object.
 _NOT_MAP_KEYS = ("Array", "Map", "Tuple", "JSON")
 _TOKEN = re.compile(
-    r"\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)|(?P<number>-?\d+)"
+    r"\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)|(?P<number>-?\d+(?:\.\d+)?)"
     r"|(?P<text>'(?:[^'\\]|\\.|'')*')|(?P<quoted>`(?:[^`\\]|\\.|``)*`)|(?P<sign>[(),=]))"
 )
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
@@ -88,7 +109,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Option:
-    """A parameter of a JSON column other than a typed path: `max_dynamic_paths=10`, `SKIP a.b`."""
+    """A parameter that is no type, whole number or text: `max_dynamic_paths=10`, `SKIP a.b`, `0.5` of a function."""
 
     text: str
 
@@ -175,19 +196,47 @@ def with_usual_case(text: str) -> str:
     return re.sub(r"'(?:[^'\\]|\\.|'')*'|`[^`]*`|\w+", cased, text)
 
 
+def written_as(column: ColumnType) -> ColumnType:
+    """Return the type as which values of a type are written: the same, but for names of other types at any depth.
+
+    SimpleAggregateFunction(f, T) is T, Nested(a T, ...) is Array(Tuple(a T, ...)), and a shape such as Point is its
+    tuples and arrays. Names with wrong arguments stay, as do the typed paths of JSON, which is sent as text.
+    """
+    if column.name == "JSON":
+        return column
+    column = ColumnType(column.name, tuple(_written_argument(argument) for argument in column.arguments))
+    match column.name, column.arguments:
+        case "SimpleAggregateFunction", (ColumnType(), ColumnType() as values):
+            return values
+        case "Nested", (Named(), *_) if len(column.element_names) == len(column.arguments):
+            return ColumnType("Array", (ColumnType("Tuple", column.arguments),))
+        case name, () if name in _SHAPES:
+            return written_as(parse_column_type(_SHAPES[name]))
+    return column
+
+
+def _written_argument(argument: Argument) -> Argument:
+    """Return an argument of a type with `written_as` for the type in it, if there is one."""
+    if isinstance(argument, Named):
+        return Named(argument.name, written_as(argument.type))
+    return written_as(argument) if isinstance(argument, ColumnType) else argument
+
+
+def parse_written_type(text: str) -> ColumnType:
+    """Parse a ClickHouse type as the one as which its values are written; raises ValueError for any other text."""
+    return written_as(parse_column_type(text))
+
+
 def unsupported_reason(column: ColumnType) -> str | None:
-    """Return why columns of this type cannot be written; None when they can.
+    """Return why columns of this type cannot be written, and what to do; None when they can.
 
     Arguments that a definition may leave to the table (an Enum's values, a FixedString's length) may be missing.
     """
-    base = column.base
-    if base.name == "Nested":
-        # Without a setting of the table's, the server stores it as an array of each element.
-        return (
-            "Nested is no type of one column; use Array(Tuple(name Type, ...)), with the names that the elements have"
-        )
+    base = written_as(column).base
+    if base.name in NEVER_FILLED or base.name.startswith(_INTERVAL):
+        return f"values of type {base} cannot be written; {LEAVE_OUT}"
     if base.name not in _KINDS_TAKEN:
-        return f"unsupported ClickHouse column type {str(column)!r}; use one of {', '.join(_KINDS_TAKEN)}"
+        return _unknown_reason(base)
     problem = _argument_problem(base)
     if problem:
         return problem
@@ -195,9 +244,21 @@ def unsupported_reason(column: ColumnType) -> str | None:
         return None  # the server checks its typed paths
     if base.name == "Map" and (base.inner[0].base.name in _NOT_MAP_KEYS or base.inner[0].nullable):
         return (
-            f"{base} cannot be filled from an object, whose keys are strings; use a key type such as String or UInt64"
+            f"{base} cannot be filled from an object, whose keys are strings; use a key type such as String or UInt64, "
+            f"or {LEAVE_OUT}"
         )
     return next((reason for inner in base.inner if (reason := unsupported_reason(inner))), None)
+
+
+def _unknown_reason(base: ColumnType) -> str:
+    """Return why a name is no type of a column, and what to write."""
+    if base.name == "SimpleAggregateFunction":
+        return f"{base} needs a function and its type, as in SimpleAggregateFunction(sum, UInt64)"
+    if base.name == "Nested":
+        return f"{base} needs names and types of its elements, as in Nested(a String, b Int64)"
+    if base.name in _SHAPES:
+        return f"{base} is not a ClickHouse type; write {base.name}"
+    return f"unsupported ClickHouse column type {str(base)!r}; use one of {', '.join(COLUMN_TYPES)}"
 
 
 def incomplete_reason(column: ColumnType) -> str | None:
@@ -362,7 +423,7 @@ def _parse_type(text: str, tokens: list[str]) -> tuple[ColumnType, list[str]]:
         return ColumnType(name), remaining
     arguments: list[Argument] = []
     while remaining and remaining[0] in ("(", ","):
-        option = _option(remaining[1:]) if name == "JSON" else None
+        option = _option(remaining[1:]) if name in _WITH_OPTIONS else None
         argument, remaining = option or _parse_argument(text, remaining[1:])
         arguments.append(argument)
     if not remaining or remaining[0] != ")":
@@ -373,7 +434,7 @@ def _parse_type(text: str, tokens: list[str]) -> tuple[ColumnType, list[str]]:
 
 
 def _option(tokens: list[str]) -> tuple[Argument, list[str]] | None:
-    """Parse `name=number`, `SKIP path` or `SKIP REGEXP 'text'` of JSON; return it and the remaining tokens.
+    """Parse `name=number`, `SKIP path` or `SKIP REGEXP 'text'` of JSON or Dynamic; return it and the remaining tokens.
 
     None for a typed path.
     """
@@ -398,6 +459,8 @@ def _parse_argument(text: str, tokens: list[str]) -> tuple[Argument, list[str]]:
         return _unquote(token), tokens[1:]
     if token.lstrip("-").isdigit():
         return int(token), tokens[1:]
+    if token[0] in "-0123456789":
+        return Option(token), tokens[1:]
     # Two names in a row: a named element and its type.
     if _is_name(token) and tokens[1:] and _is_name(tokens[1]):
         element, remaining = _parse_type(text, tokens[1:])

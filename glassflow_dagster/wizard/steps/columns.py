@@ -79,7 +79,8 @@ def problems(draft: Draft, mapping: tuple[MappedColumn, ...], order_by: str) -> 
     if columns:
         found += [
             Problem(
-                f"column.{index}", f"the table has no column {each.column!r}; choose one that it has, or leave it out"
+                f"column.{index}",
+                f"the table has no column {each.column!r} to fill; choose one that it has, or leave it out",
             )
             for index, each in enumerate(mapping)
             if each.used and each.column not in columns

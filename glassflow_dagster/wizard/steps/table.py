@@ -8,6 +8,7 @@ from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.names import list_columns, list_tables
+from glassflow_dagster.config.model.types import parse_column_type, unsupported_reason
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.wizard.draft import Draft, ServerColumn, Target
 from glassflow_dagster.wizard.questions import Answers, Option, Question, refused, required
@@ -60,7 +61,7 @@ def _answer(draft: Draft, answers: Answers) -> str:
     columns = tuple(
         ServerColumn(each["name"], each["type"], bool(each["default_kind"]))
         for each in found
-        if each["default_kind"] not in _COMPUTED
+        if each["default_kind"] not in _COMPUTED and _can_be_filled(each["type"])
     )
     target = Target(database, table, columns if found else None)
     if target != draft.target:
@@ -71,6 +72,14 @@ def _answer(draft: Draft, answers: Answers) -> str:
     if found:
         return f"{database}.{table} has {len(columns)} column{'s' if len(columns) != 1 else ''} to fill."
     return f"{database}.{table} is new; it is created when the pipeline starts."
+
+
+def _can_be_filled(kind: str) -> bool:
+    """Return whether a field can fill a column of this type."""
+    try:
+        return unsupported_reason(parse_column_type(kind)) is None
+    except ValueError:
+        return False
 
 
 def _asked(draft: Draft, ask: Callable[[Client], list[dict[str, Any]]]) -> list[dict[str, Any]]:

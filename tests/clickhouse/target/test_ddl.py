@@ -47,6 +47,10 @@ def test_the_target_has_the_mapped_columns_the_extra_ones_and_a_token_window() -
         ("Nullable(Int8)", "Nullable(Int8)"),
         ("LowCardinality(Nullable(String))", "LowCardinality(Nullable(String))"),
         ("Array(String)", "Array(String)"),
+        ("SimpleAggregateFunction(max, Int8)", "SimpleAggregateFunction(max, Nullable(Int8))"),
+        ("SimpleAggregateFunction(anyLast, Nullable(Int8))", "SimpleAggregateFunction(anyLast, Nullable(Int8))"),
+        ("Point", "Point"),
+        ("Nested(a Int8)", "Nested(a Int8)"),
     ],
 )
 def test_a_type_has_a_form_that_takes_null_where_clickhouse_has_one(kind: str, nullable: str) -> None:
@@ -63,6 +67,12 @@ def test_the_column_of_an_optional_field_is_made_nullable_unless_the_table_rests
         "`recipient` Nullable(String)",
         "`ingested_at` DateTime DEFAULT now()",
     ]
+
+
+def test_a_nested_is_made_in_one_piece() -> None:
+    mapping = [{"name": "sms_id", "column_name": "p", "column_type": "Nested(a String, b Nested(c Int8))"}]
+    [column] = ddl.new_columns(sms_status(mapping=mapping, create_table=None))
+    assert column.sql == "`p` Array(Tuple(a String, b Array(Tuple(c Int8))))"
 
 
 def test_without_create_table_the_target_is_a_plain_one() -> None:

@@ -9,7 +9,7 @@ from glassflow_dagster.clickhouse.tables import Column, Table
 from glassflow_dagster.clickhouse.target.ddl import new_columns
 from glassflow_dagster.clickhouse.target.differences import Difference, differences, notes_on_creation
 from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.types import ColumnType, parse_column_type
+from glassflow_dagster.config.model.types import parse_written_type
 from tests.clickhouse.definitions import sms_status
 from tests.config.joins import joined
 
@@ -31,7 +31,7 @@ def table(columns: dict[str, Any] | None = None, **changes: Any) -> Table:
     for name, kind in listed.items():
         text, default = kind if isinstance(kind, tuple) else (kind, "")
         if text:
-            parsed[name] = Column(ColumnType(text) if "Tuple" in text else parse_column_type(text), default, text)
+            parsed[name] = Column(parse_written_type(text), default, text)
     described = {
         "engine": "ReplacingMergeTree",
         "engine_full": ENGINE,
@@ -74,8 +74,9 @@ def test_every_mismatch_stops_the_pipeline_with_path_and_remedy() -> None:
             "glassflow-dagster table FILE --diff --alter"
         ),
         (
-            "sink.mapping[1].column_type: is LowCardinality(String), but column 'status' of d.t is Nullable(UInt8); "
-            "write UInt8 here if the field's values fit it, or change the column"
+            "sink.mapping[1].column_type: is LowCardinality(String), but column 'status' of d.t is Nullable(UInt8), "
+            "which takes int or uint or int128 or uint128, and 'status' is string; map a field that fits it and write "
+            "UInt8 here, or leave the column out of the mapping, and every row gets its default"
         ),
         (
             "sink.mapping[2].column_name: d.t computes column 'updated_at' itself (MATERIALIZED); "
@@ -86,6 +87,43 @@ def test_every_mismatch_stops_the_pipeline_with_path_and_remedy() -> None:
             "--diff --alter"
         ),
     ]
+
+
+def test_a_flattened_nested_is_mapped_by_its_own_columns() -> None:
+    mapping = [{"name": "recipient", "column_name": "ports", "column_type": "Array(Tuple(host String, port Int64))"}]
+    columns = {"ports.host": "Array(String)", "ports.a b": "Array(Int64)", "port": "String"}
+    config = sms_status({"recipient": {"type": "array"}}, mapping=mapping)
+    [found] = [found for found in differences(config, table(columns)) if found.stops]
+    assert str(found) == (
+        "sink.mapping[0].column_name: d.t has 'ports' as a flattened Nested, whose columns are ports.host "
+        "Array(String), ports.a b Array(Int64); map those in its place, from outputs of a stateless transform: "
+        'map(recipient, .host), map(recipient, #["a b"])'
+    )
+    assert found.missing is None  # `table FILE --diff --alter` adds nothing
+
+
+@pytest.mark.parametrize(
+    ("kind", "nullable"),
+    [
+        ("SimpleAggregateFunction(max, Int64)", "SimpleAggregateFunction(max, Nullable(Int64))"),
+        ("Int64", "Nullable(Int64)"),
+    ],
+)
+def test_the_advice_for_null_is_in_the_columns_own_type(kind: str, nullable: str) -> None:
+    mapping = [{"name": "recipient", "column_name": "n", "column_type": "Int64"}]
+    config = sms_status({"recipient": {"type": "int", "required": False}}, mapping=mapping, create_table=None)
+    [note] = [note for note in notes(differences(config, table({"n": kind}))) if "NULL" in note]
+    assert note.endswith(f"so such a record becomes a dead letter; make the column {nullable}")
+
+
+def test_a_note_on_null_is_none_for_a_column_that_no_field_fills() -> None:
+    mapping = [{"name": "recipient", "column_name": "v", "column_type": "String"}]
+    found = list(differences(sms_status(OPTIONAL, mapping=mapping), table({"v": "Dynamic(max_types=3)"})))
+    [text] = [str(each) for each in found if "mapping[0]" in each.path]
+    assert text == (
+        "sink.mapping[0].column_type: is String, but column 'v' of d.t is Dynamic(max_types=3), which no field fills; "
+        "leave the column out of the mapping, and every row gets its default"
+    )
 
 
 def test_what_storage_alone_decides_is_no_difference() -> None:
@@ -139,7 +177,10 @@ def test_what_a_left_event_without_a_match_lacks_is_made_nullable_and_noted() ->
 
 
 def test_columns_that_nothing_fills_are_notes() -> None:
-    columns = {"mine": "Nullable(Int8)", "yours": "Tuple(a String)", "ours": ("Int8", "ALIAS")}
+    columns = {
+        "mine": "Nullable(Int8)", "yours": "Tuple(a String)", "ours": ("Int8", "ALIAS"),
+        "state": "AggregateFunction(uniq, UInt64)",
+    }  # fmt: skip
     assert notes(differences(sms_status(), table(columns))) == [
         (
             "sink.mapping: nothing fills column 'mine' (Nullable(Int8)) of d.t, which has no default: every row gets "
@@ -148,6 +189,10 @@ def test_columns_that_nothing_fills_are_notes() -> None:
         (
             "sink.mapping: nothing fills column 'yours' (Tuple(a String)) of d.t, which has no default: every row "
             "gets the type's empty value; map a field to it, or ignore this note"
+        ),
+        (
+            "sink.mapping: nothing fills column 'state' (AggregateFunction(uniq, UInt64)) of d.t, which has no "
+            "default: every row gets the type's empty value; no field can fill it"
         ),
     ]
 

@@ -5,6 +5,7 @@ from glassflow_dagster.config.model.types import (
     incomplete_reason,
     kinds_taken,
     parse_column_type,
+    parse_written_type,
     same_values,
     unsupported_reason,
     with_usual_case,
@@ -77,10 +78,18 @@ def test_a_declared_type_means_the_columns_own(declared: str, actual: str, same:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("Nested(a Int8)", "Nested is no type of one column; use Array(Tuple(name Type, ...))"),
+        ("Nested(Int8)", "Nested(Int8) needs names and types of its elements, as in Nested(a String, b Int64)"),
+        ("SimpleAggregateFunction(sum)", "needs a function and its type, as in SimpleAggregateFunction(sum, UInt64)"),
+        ("Point(2)", "Point(2) is not a ClickHouse type; write Point"),
         ("Float16", "unsupported ClickHouse column type 'Float16'; use one of Bool, Int8"),
         ("Array(Float16)", "unsupported ClickHouse column type 'Float16'"),
-        ("Tuple(a Map(String, Variant(String, Int8)))", "unsupported ClickHouse column type 'Variant(String, Int8)'"),
+        (
+            "Tuple(a Map(String, Variant(String, Int8)))",
+            "Variant(String, Int8) cannot be written; leave",
+        ),
+        ("AggregateFunction(quantiles(0.5, -0.9), Float64)", "leave the column out of the mapping"),
+        ("Dynamic(max_types=3)", "leave the column out of the mapping"),
+        ("IntervalDay", "leave the column out of the mapping"),
         ("Decimal(77, 2)", "Decimal(77, 2) has more digits than ClickHouse holds"),
         ("Decimal(5, 6)", "has more digits"),
         ("Decimal64", "Decimal64 needs its scale, 0 to 18, as in Decimal64(2)"),
@@ -106,6 +115,23 @@ def test_types_that_cannot_be_written_are_named(text: str, reason: str) -> None:
 )  # fmt: skip
 def test_types_that_can_be_written(text: str) -> None:
     assert unsupported_reason(parse_column_type(text)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("SimpleAggregateFunction(sum, UInt64)", "UInt64"),
+        ("Nullable(SimpleAggregateFunction(groupArrayLastArray(5), Array(Point)))",
+         "Nullable(Array(Tuple(Float64, Float64)))"),
+        ("Nested(a String, b Nested(c Int8))", "Array(Tuple(a String, b Array(Tuple(c Int8))))"),
+        ("MultiPolygon", "Array(Array(Array(Tuple(Float64, Float64))))"),
+        ("Map(String, Point)", "Map(String, Tuple(Float64, Float64))"),
+        ("JSON(a Point)", "JSON(a Point)"),
+        ("Point(2)", "Point(2)"),
+    ],
+)  # fmt: skip
+def test_names_of_other_types_are_written_as_those(name: str, written: str) -> None:
+    assert str(parse_written_type(name)) == written
 
 
 def test_what_only_an_existing_table_says_is_missing_in_a_new_one() -> None:
