@@ -64,16 +64,15 @@ def _create(file: Path, config: PipelineConfig) -> None:
     """Create the tables unless they exist, then print their differences from the definition."""
     from glassflow_dagster.bookkeeping.schema_changes import effective_definition
     from glassflow_dagster.clickhouse.client import connect
-    from glassflow_dagster.clickhouse.tables import find_table
     from glassflow_dagster.clickhouse.target.differences import differences
-    from glassflow_dagster.clickhouse.target.prepare import create_target
+    from glassflow_dagster.clickhouse.target.prepare import create_target, find_target
 
     client = connect(config.sink.connection_params)
     config = effective_definition(client, config)
     found: list[Difference] = []
     for of_table in config.by_table:
         # Looked up first: CREATE TABLE IF NOT EXISTS needs the right to create even when the table exists.
-        existing = find_table(client, *of_table.sink.full_table)
+        existing = find_target(client, of_table)
         target = existing or create_target(client, of_table)
         click.echo(f"{of_table.sink.table_name}: {'is there already' if existing else 'created'}")
         found += differences(of_table, target)
@@ -84,17 +83,16 @@ def _compare(file: Path, config: PipelineConfig, *, alter: bool) -> None:
     """Print the tables' differences from the definition; with `alter` after the missing columns are added."""
     from glassflow_dagster.bookkeeping.schema_changes import effective_definition
     from glassflow_dagster.clickhouse.client import connect
-    from glassflow_dagster.clickhouse.tables import find_table
     from glassflow_dagster.clickhouse.target.differences import Difference, differences
-    from glassflow_dagster.clickhouse.target.prepare import add_missing_columns
+    from glassflow_dagster.clickhouse.target.prepare import add_missing_columns, find_target, missing_target
 
     client = connect(config.sink.connection_params)
     found = list(_schema_changes(client, config))
     config = effective_definition(client, config)
     for of_table in config.by_table:
-        target = find_table(client, *of_table.sink.full_table)
+        target = find_target(client, of_table)
         if target is None:
-            text = f"{of_table.sink.table_name} does not exist; create it: glassflow-dagster table {file} --create"
+            text = f"{missing_target(of_table)}; create it: glassflow-dagster table {file} --create"
             found.append(Difference(of_table.sink.paths.table, text))
         elif alter:
             found += add_missing_columns(client, of_table, target, lambda statement: click.echo(f"{statement};"))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from glassflow_dagster.config.model.connections import ClickHouseConnection
+from glassflow_dagster.config.model.table_names import write_table_name
 from glassflow_dagster.config.model.types import FieldKind
 from glassflow_dagster.inference.definition import ARRIVAL_COLUMN, pipeline_name
 from glassflow_dagster.inference.servers import Servers
@@ -241,7 +242,7 @@ def _sink(draft: Draft) -> dict[str, Any]:
     sink: dict[str, Any] = {
         "type": "clickhouse",
         "connection_params": {**connection, "database": target.database if target else connection.get("database")},
-        "table": target.table if target else re.sub(r"\W", "_", draft.source.topic),
+        "table": write_table_name(target.table) if target else re.sub(r"\W", "_", draft.source.topic),
         "max_batch_size": draft.rows,
         "max_delay_time": draft.delay,
         "mapping": [

@@ -17,6 +17,7 @@ from glassflow_dagster.clickhouse.target.prepare import create_target
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.sink import Mapping
+from glassflow_dagster.config.model.table_names import write_table_name
 from glassflow_dagster.dead_letters.purge import purge
 from glassflow_dagster.dead_letters.store import DeadLetterStore, as_json
 from glassflow_dagster.driver.options import RunOptions
@@ -43,8 +44,8 @@ NAMES = [
 ]
 
 
-# Without a dot, which separates database and table, and short enough for a file name after escaping.
-TABLE = '`it\'s\\ "ü";\n-- {x:String} %s`'
+# Short enough for a file name after escaping.
+TABLE = '`it\'s\\ "ü".\n-- {x:String} %s`'
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_names_stay_names_through_a_whole_pipeline(pipeline: Pipeline) -> None:
     pipeline.write().create_topic()
     definition = yaml.safe_load(pipeline.file.read_text())
     definition["sink"]["connection_params"]["database"] = database = f"{pipeline.name} {TABLE}"
-    definition["sink"]["table"] = TABLE
+    definition["sink"]["table"] = write_table_name(TABLE)
     definition["sink"]["create_table"] = {"columns": [{"name": f"{TABLE} at", "type": "DateTime", "default": "now()"}]}
     definition["checks"] = {"arrival_column": f"{TABLE} at"}
     pipeline.file.write_text(yaml.safe_dump(definition))

@@ -30,6 +30,7 @@ def database(stack: Stack) -> Iterator[str]:
     client = clickhouse_connect.get_client(host="127.0.0.1", port=stack.clickhouse_port)
     client.command(f"CREATE DATABASE {name}")
     client.command(DDL.format(name))
+    client.command(f"CREATE TABLE {name}.`shop.orders` (order_id String) ENGINE MergeTree ORDER BY order_id")
     yield name
     client.command(f"DROP DATABASE {name}")
     client.close()
@@ -42,7 +43,7 @@ def made(stack: Stack, database: str) -> Draft:
     said = clickhouse.STEP.answer(found, {"host": "127.0.0.1", "http_port": str(stack.clickhouse_port)})
     assert said.startswith("Connected: ClickHouse")
     assert database in found.databases
-    assert [each.value for each in table.tables_of(found, database)] == ["orders"]
+    assert [each.value for each in table.tables_of(found, database)] == ["orders", "shop.orders"]
     # A column that the server computes is not to be filled, nor one that no field can fill.
     assert table.STEP.answer(found, {"database": database, "table": "orders"}).endswith("has 6 columns to fill.")
     return found
@@ -75,6 +76,12 @@ def test_the_definition_fills_the_table_that_is_there(made: Draft, database: str
     config = load_written(definition_of(made))
     assert config.sink.create_table is None
     assert (config.sink.connection_params.database, config.sink.table) == (database, "orders")
+
+
+def test_the_name_of_a_table_may_have_dots(made: Draft, database: str) -> None:
+    table.STEP.answer(made, {"database": database, "table": "shop.orders"})
+    config = load_written(definition_of(made))
+    assert config.sink.full_table == (database, "shop.orders")
 
 
 def test_a_column_that_the_table_does_not_have_is_marked(made: Draft) -> None:

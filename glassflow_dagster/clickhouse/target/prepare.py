@@ -8,7 +8,9 @@ from functools import partial
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.clickhouse.errors import TableProblem
+from glassflow_dagster.clickhouse.identifiers import quote_name
 from glassflow_dagster.clickhouse.layout import is_replicated
+from glassflow_dagster.clickhouse.names import has_table
 from glassflow_dagster.clickhouse.queries import execute, fetch, translate_errors
 from glassflow_dagster.clickhouse.server_run import require_one_server
 from glassflow_dagster.clickhouse.tables import Table, find_table
@@ -32,12 +34,11 @@ def prepare_target(client: Client, config: PipelineConfig, *, create: bool) -> T
     A missing target is created only with `create` or `sink.create_table`. The error has one line, with the remedy, for
     each difference that stops the pipeline.
     """
-    database, name = config.sink.full_table
-    table = find_table(client, database, name)
+    table = find_target(client, config)
     if table is None:
         if not create and config.sink.create_table is None:
             raise TableProblem(
-                f"{config.sink.paths.table}: {database}.{name} does not exist; run with --create-table, add "
+                f"{config.sink.paths.table}: {missing_target(config)}; run with --create-table, add "
                 f"{config.sink.paths.create_table}, or create it: glassflow-dagster table FILE --create (--print shows "
                 "the statement)"
             )
@@ -46,6 +47,30 @@ def prepare_target(client: Client, config: PipelineConfig, *, create: bool) -> T
     if stopping:
         raise TableProblem("\n".join(stopping))
     return table
+
+
+def find_target(client: Client, config: PipelineConfig) -> Table | None:
+    """Return the target; None when it is missing.
+
+    Raises `TableProblem` when it is missing, and the connection's database has a table with the whole of its name.
+    """
+    sink = config.sink
+    table = find_table(client, *sink.full_table)
+    own = sink.connection_params.database
+    is_plain = "." in sink.table and "`" not in sink.table
+    if table is None and is_plain and has_table(client, own, sink.table):
+        raise TableProblem(
+            f"{sink.paths.table}: {missing_target(config)}, but {own} has a table {quote_name(sink.table)}; write "
+            f"{own}.{sink.table}, or {quote_name(sink.table)} with the backquotes"
+        )
+    return table
+
+
+def missing_target(config: PipelineConfig) -> str:
+    """Return the text that the target is missing, which says how its name is read where it has several dots."""
+    database, table = config.sink.full_table
+    read = f" (table {table} of database {database})" if "." in f"{database}{table}" else ""
+    return f"{config.sink.table_name}{read} does not exist"
 
 
 def secure_target(

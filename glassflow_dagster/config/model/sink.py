@@ -11,6 +11,7 @@ from pydantic import Field, PrivateAttr
 
 from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.fields import DELAY, ColumnTypeText, Delay, Part, Text
+from glassflow_dagster.config.model.table_names import split_table_name
 from glassflow_dagster.config.model.types import ColumnType, parse_written_type
 
 # Delivery of a repeated batch: without, or possibly with duplicate rows.
@@ -133,9 +134,8 @@ class Sink(Part):
 
     @property
     def full_table(self) -> tuple[str, str]:
-        """Database and table; the definition may write the table as `database.table`."""
-        database, dot, table = self.table.partition(".")
-        return (database, table) if dot else (self.connection_params.database, self.table)
+        """Database and table; the definition may write the table as `database.table`, and each in backquotes."""
+        return split_table_name(self.table, self.connection_params.database)
 
     @property
     def table_name(self) -> str:

@@ -50,6 +50,47 @@ def test_a_missing_table_is_made_where_the_definition_says_how(
 
 
 @pytest.mark.servers
+@pytest.mark.parametrize("create", [True, False])
+def test_a_name_with_dots_that_another_table_has_is_explained(
+    connection: ClickHouseConnection, client: Client, create: bool
+) -> None:
+    own = connection.database
+    execute(client, f"CREATE DATABASE {own}")
+    execute(client, f"CREATE TABLE {own}.`shop_{own}.orders.v1` (sms_id String) ENGINE = MergeTree ORDER BY sms_id")
+    mapping = [{"name": "sms_id", "column_name": "sms_id", "column_type": "String"}]
+    name = f"shop_{own}.orders.v1"
+
+    def config(table: str) -> PipelineConfig:
+        return sms_status(connection_params=connection, create_table=None, mapping=mapping, table=table)
+
+    with pytest.raises(TableProblem) as error:
+        prepare_target(client, config(name), create=create)
+    assert str(error.value) == (
+        f"sink.table: {name} (table orders.v1 of database shop_{own}) does not exist, but {own} has a table `{name}`; "
+        f"write {own}.{name}, or `{name}` with the backquotes"
+    )
+    # Nothing was created, and each advice leads to the table.
+    assert not has_database(client, f"shop_{own}")
+    for advised in (f"{own}.{name}", f"`{name}`"):
+        assert prepare_target(client, config(advised), create=create).name == name
+
+
+@pytest.mark.servers
+def test_of_a_missing_table_with_dots_it_is_said_how_its_name_is_read(
+    connection: ClickHouseConnection, client: Client
+) -> None:
+    silent = sms_status(connection_params=connection, create_table=None, table=f"{connection.database}.orders.v1")
+    with pytest.raises(
+        TableProblem, match=rf"orders\.v1 \(table orders.v1 of database {connection.database}\) does not"
+    ):
+        prepare_target(client, silent, create=False)
+
+
+def has_database(client: Client, name: str) -> bool:
+    return bool(client.query("SELECT 1 FROM system.databases WHERE name = {n:String}", {"n": name}).result_rows)
+
+
+@pytest.mark.servers
 def test_a_missing_table_is_not_made_unasked(connection: ClickHouseConnection, client: Client) -> None:
     silent = sms_status(connection_params=connection, create_table=None)
     with pytest.raises(TableProblem, match=r"run with --create-table.*table FILE --create"):
