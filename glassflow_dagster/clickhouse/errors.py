@@ -175,6 +175,8 @@ _OTHER_TYPE_TEXT = "(while reading header)"
 
 # An error from a view occurs after the target has the rows: sending halves under new tokens would double them.
 _FROM_A_VIEW_TEXT = "while pushing to view"
+# The view's name follows, a part of it in backquotes where it needs them. Of a view behind a view it is the first one.
+_VIEW = re.compile(rf"{_FROM_A_VIEW_TEXT} ((?:`(?:[^`\\]|\\.)+`|\w+)\.(?:`(?:[^`\\]|\\.)+`|\w+))")
 
 _PREFIXES = re.compile(
     r"^(?:(?:Received ClickHouse exception, code:|HTTP driver received HTTP status) \d+, server response: )?"
@@ -214,6 +216,22 @@ def classify(error: BaseException) -> ErrorKind:
     if code in _TABLE_CODES or _FROM_A_VIEW_TEXT in text or _OTHER_TYPE_TEXT in text:
         return ErrorKind.TABLE
     return ErrorKind.ROW if code in _ROW_CODES else ErrorKind.UNKNOWN
+
+
+def failing_view(error: BaseException) -> str | None:
+    """Return the materialized view in which an insert failed, quoted as SQL needs it; None for any other error."""
+    match = _VIEW.search(str(error))
+    return match[1] if match else None
+
+
+def view_remedy(view: str, error: BaseException) -> str:
+    """Return what to do about a view in which an insert failed."""
+    if is_right_missing(error):
+        return "grant what is missing to the view's definer, or to the pipeline's user if it has none"
+    return (
+        f"change its query to one that takes every row: ALTER TABLE {view} MODIFY QUERY SELECT ... (such as "
+        "toFloat64OrZero(x) in place of a CAST), or correct the table that it writes to"
+    )
 
 
 def is_transient(error: BaseException) -> bool:

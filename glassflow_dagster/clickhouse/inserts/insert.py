@@ -36,6 +36,8 @@ from glassflow_dagster.clickhouse.errors import (
     classify,
     error_code,
     explain,
+    failing_view,
+    view_remedy,
 )
 from glassflow_dagster.clickhouse.identifiers import full_name, quote_name
 from glassflow_dagster.clickhouse.inserts.batch_begin import BatchBegin, TableState, read_state
@@ -356,7 +358,12 @@ class _BlockInsert:
         raise RowsRefused(self._name, explain(error), none_inserted=is_first) from error
 
     def _table_error(self, error: BaseException) -> InsertRefused:
-        """Return the error for a table that takes no rows."""
+        """Return the error for a table that takes no rows, or for a view behind it that fails."""
+        if view := failing_view(error):
+            return InsertRefused(
+                f"view {view} behind {self._name} fails: {explain(error)}; {view_remedy(view, error)}, then start the "
+                f"pipeline again; it replays the batch, and {self._name} keeps the rows that it may have already"
+            )
         return InsertRefused(
             f"{self._name} accepts no rows: {explain(error)}; correct the table or the user's rights, then start the "
             "pipeline again; it replays the batch"
