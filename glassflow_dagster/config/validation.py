@@ -13,6 +13,8 @@ from glassflow_dagster.config.rules.pipeline import problems
 
 # A location in `transforms` is transforms, index, type, key ...: pydantic adds the type of the model that it tried.
 _TYPE_INDEX = 2
+# In place of types that do not exist, so that the rules can check the rest of a definition.
+_STAND_INS = ({"type": "any", "column_type": "String"}, {"type": "string", "column_type": "Int64"})
 _PATTERN_TEXTS = {
     "pipeline_id": "may hold letters, digits, '-' and '_' only, and starts with a letter or digit",
     "pool": "may hold up to 100 letters, digits, '-' and '_' only, and starts with a letter or digit",
@@ -50,19 +52,52 @@ def _of_otlp(definition: dict[str, Any], location: tuple[str | int, ...], proble
 
 
 def _further_problems(definition: dict[str, Any], errors: list[Any]) -> list[Problem]:
-    """Return the problems that the rules find when the keys that the models reject are removed.
+    """Return the problems that the rules find without what the models reject.
 
-    errors: of pydantic. Only unknown keys and keys that no rule reads can be removed. The result is empty with any
-    other rejected key, since further problems might only follow from it, and when the models reject the rest, too.
+    errors: of pydantic. Unknown keys and keys that no rule reads are removed; types of fields and columns are replaced
+    by those of `_STAND_INS`, and a problem that not all of these have only follows from one. The result is empty with
+    any other rejected key, for the same reason, and when the models reject the rest, too.
     """
-    rejected_keys = [keys_of(e["loc"]) for e in errors]
-    if not all(e["type"] == "extra_forbidden" or not _is_needed_by_rules(e["loc"]) for e in errors):
+    types = [keys_of(e["loc"]) for e in errors if _is_type(definition, e["loc"])]
+    rest = [e for e in errors if not _is_type(definition, e["loc"])]
+    if not all(e["type"] == "extra_forbidden" or not _is_needed_by_rules(e["loc"]) for e in rest):
         return []
-    try:
-        config = PipelineConfig.model_validate(without_keys(definition, rejected_keys))
-    except ValidationError:
-        return []
-    return list(problems(config))
+    remaining = without_keys(definition, [keys_of(e["loc"]) for e in rest])
+    found: list[list[Problem]] = []
+    for stand_ins in _STAND_INS if types else _STAND_INS[:1]:
+        try:
+            config = PipelineConfig.model_validate(_with_types(remaining, types, stand_ins))
+        except ValidationError:
+            return []
+        found.append(list(problems(config)))
+    rejected = {path_of(e["loc"]) for e in errors}
+    return [each for each in found[0] if each.path not in rejected and all(each in others for others in found)]
+
+
+def _is_type(definition: dict[str, Any], location: tuple[str | int, ...]) -> bool:
+    """Return whether a location of pydantic's errors is the type of a declared field or of a mapped column.
+
+    GlassFlow's SDK writes the fields elsewhere, where the model finds them.
+    """
+    match location:
+        case ("sources", int(index), "schema_fields", int(), "type"):
+            return "schema_fields" in definition["sources"][index]
+        case ("sink", "mapping", int(), "column_type") | ("sink", "routes", int(), "mapping", int(), "column_type"):
+            return True
+    return False
+
+
+def _with_types(
+    definition: dict[str, Any], locations: list[tuple[str | int, ...]], types: dict[str, str]
+) -> dict[str, Any]:
+    """Return a copy of a definition with other types at these locations. types: by the last key of a location."""
+    changed = copy.deepcopy(definition)
+    for *path, last_key in locations:
+        owner: Any = changed
+        for key in path:
+            owner = owner[key]
+        owner[last_key] = types[str(last_key)]
+    return changed
 
 
 def _is_needed_by_rules(location: tuple[str | int, ...]) -> bool:

@@ -372,8 +372,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"sink__mapping__0__name": "ID"}, "sink.mapping[0].name: 'ID' is not in schema_fields; did you mean"),
     ({"sink__mapping__1__column_name": "id"}, "sink.mapping[1].column_name: column 'id' is filled twice"),
     (
-        {"sink__mapping__0__column_type": "Array(BFloat16)"},
-        "sink.mapping[0].column_type: unsupported ClickHouse column type 'BFloat16'",
+        {"sink__mapping__0__column_type": "Array(Float16)"},
+        "sink.mapping[0].column_type: unsupported ClickHouse column type 'Float16'",
     ),
     ({"sink__mapping__0__column_type": "String("}, "sink.mapping[0].column_type: 'String(' is not a ClickHouse type"),
     (
@@ -443,6 +443,37 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError) as raised:
         load_pipeline(file, {})
     assert len(str(raised.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "paths"),
+    [
+        # Kinds that do not fit beside a type that does not exist, of a column and of a field.
+        (
+            {"sink__mapping__0__column_type": "Float16", "sink__mapping__1__column_type": "UUID"},
+            {"sink.mapping[0].column_type", "sink.mapping[1].column_type"},
+        ),
+        (
+            {"sources__0__schema_fields__0__type": "txt", "sink__mapping__1__column_type": "UUID"},
+            {"sources[0].schema_fields[0].type", "sink.mapping[1].column_type"},
+        ),
+        (
+            {"sink__mapping__0__column_type": "Dynamic", "sink__colour": "red", "transforms__0__config__key": "idd"},
+            {"sink.mapping[0].column_type", "sink.colour", "transforms[0].config.key"},
+        ),
+        # What follows from the type alone is not told.
+        (
+            {"sources__0__schema_fields__0__type": "object2", "sink__mapping__0__column_type": "Map(String, String)"},
+            {"sources[0].schema_fields[0].type"},
+        ),
+    ],
+)
+def test_types_that_do_not_exist_hide_no_other_mistake(
+    tmp_path: Path, changes: dict[str, Any], paths: set[str]
+) -> None:
+    with pytest.raises(DefinitionError) as raised:
+        load_pipeline(write(tmp_path, definition(**changes)), {})
+    assert sorted(problem.path for problem in raised.value.problems) == sorted(paths)
 
 
 @pytest.mark.parametrize(

@@ -599,7 +599,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
      "source.topics[0].deduplication.enabled: is missing; write true or false"),
     (changed(V1, source__topics__0__deduplication__time_window="1 day"),
      "source.topics[0].deduplication.time_window: '1 day' is not a duration"),
-    (changed(V1, sink__table_mapping__1__column_type="BFloat16"), "sink.table_mapping[1].column_type: unsupported"),
+    (changed(V1, sink__table_mapping__1__column_type="Float16"), "sink.table_mapping[1].column_type: unsupported"),
     (changed(V1, sink__table_mapping__1__field_name="kw"), "sink.table_mapping[1].field_name: 'kw' is not in"),
     (changed(V1, sink__table_mapping__1__source_id="meters"), "sink.table_mapping[1].source_id: no topic is called"),
     (changed(V1, sink__mapping=[{"name": "kwh"}]), "sink.mapping: lists other columns than sink.table_mapping; keep"),
