@@ -1,7 +1,8 @@
 """What can be read of the pipelines of a folder: definitions, versions, statuses."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from glassflow_dagster.api.states import OF_STREAM, Status
 from glassflow_dagster.config.definition_text import parse_definition
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.shared_tables import Writer
 from glassflow_dagster.driver.heartbeat import is_alive
 from glassflow_dagster.driver.process import StreamStatus
 from glassflow_dagster.driver.process import status as stream_status
@@ -30,6 +32,7 @@ class Catalog:
     state: Path
     operations: Operations
     runner: StreamRunner
+    _writers: dict[tuple[Path, str], Writer] = field(default_factory=dict)
 
     def stored(self, pipeline_id: str, missing: str = "") -> Stored:
         """Return a pipeline's file; raises `ApiError` where there is none. missing: the error's text."""
@@ -50,6 +53,20 @@ class Catalog:
             return load_pipeline(stored.file)
         except GlassflowError as error:
             raise invalid_definition(error, f"the definition of {stored.pipeline_id} is invalid") from None
+
+    def writers(self) -> list[Writer]:
+        """Return what the valid definitions of the folder write to; each version of a file is read once."""
+        found = {}
+        for stored in self.files.all():
+            key = (stored.file, stored.etag)
+            # An invalid one is not kept: a secret that is missing may come.
+            with suppress(GlassflowError):
+                # Clients know pipelines, not files.
+                found[key] = self._writers.get(key) or replace(Writer.of(load_pipeline(stored.file)), file=None)
+        # Only what is there: versions that are gone are forgotten.
+        self._writers.clear()
+        self._writers.update(found)
+        return [*found.values()]
 
     def definition(self, pipeline_id: str) -> tuple[Stored, dict[str, Any]]:
         """Return a pipeline's file, and its definition as answers have it; raises `ApiError`."""

@@ -27,6 +27,7 @@ from glassflow_dagster.config.definition_text import parse_definition
 from glassflow_dagster.config.load import load_written, warnings
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.problems import BUILT, Problem
+from glassflow_dagster.config.shared_tables import Writer, sharing_problems
 from glassflow_dagster.driver import process
 from glassflow_dagster.errors import GlassflowError
 
@@ -44,6 +45,7 @@ class Pipelines:
     def validate(self, sent: Mapping[str, Any]) -> list[str]:
         """Check a definition without writing it; return warnings. Raises `ApiError` with every mistake."""
         config = self.load_sent(sent)
+        self.require_own_tables(config)
         return [*config.origin.rewriting_warnings, *warnings(config)]
 
     def load_sent(self, sent: Mapping[str, Any]) -> PipelineConfig:
@@ -52,6 +54,13 @@ class Pipelines:
         current = self.catalog.files.find(pipeline_id) if isinstance(pipeline_id, str) else None
         return self._checked(sent, current, 0)[1]
 
+    def require_own_tables(self, config: PipelineConfig) -> None:
+        """Raise `ApiError` for a table that another definition of the folder writes to, unless all say so."""
+        writers = self.catalog.writers()
+        current = next((writer for writer in writers if writer.pipeline_id == config.pipeline_id), None)
+        if problems := sharing_problems(Writer.of(config), writers, current):
+            raise unprocessable(INVALID_DEFINITION, problems=problems)
+
     def create(self, sent: Mapping[str, Any]) -> Stored:
         """Write a new definition and start its pipeline; raises `ApiError`."""
         pipeline_id = _require_id(sent)
@@ -59,12 +68,13 @@ class Pipelines:
         with files.locked():
             current = files.find(pipeline_id)
             number = files.next_version(pipeline_id, current)
-            protected, _ = self._checked(sent, current, number)
+            protected, config = self._checked(sent, current, number)
             if current is not None:
                 text = "pipeline with this ID already exists"
                 raise conflict(text, pipeline_id=pipeline_id, error=text)
             if (files.folder / f"{pipeline_id}.yaml").exists():
                 raise conflict(f"{pipeline_id}.yaml has no pipeline of this id; remove the file or choose another id")
+            self.require_own_tables(config)
             stored = self._write(pipeline_id, number, protected, None)
             self._start(stored, Status.CREATED)
             return stored
@@ -78,7 +88,8 @@ class Pipelines:
         with files.locked():
             current = self._at_rest(pipeline_id, if_match, f'no pipeline with id "{pipeline_id}" to edit')
             number = files.next_version(pipeline_id, current)
-            protected, _ = self._checked(sent, current, number)
+            protected, config = self._checked(sent, current, number)
+            self.require_own_tables(config)
             gone = _key_paths(v3_of(current.raw, current.file)) - _key_paths(protected.definition)
             stored = self._write(pipeline_id, number, protected, current)
             self._start(stored, Status.RESUMING)
@@ -93,9 +104,10 @@ class Pipelines:
             text = version.text
             try:
                 # Its secrets may have been deleted since, and its format may be one that is refused now.
-                load_written(parse_definition(current.file, text.decode()), current.file)
+                config = load_written(parse_definition(current.file, text.decode()), current.file)
             except GlassflowError as error:
                 raise invalid_definition(error, f"version {number} cannot be used any more") from None
+            self.require_own_tables(config)
             new = files.next_version(pipeline_id, current)
             stored = files.write_text(pipeline_id, new, text, current)
             self._start(stored, Status.RESUMING)

@@ -23,6 +23,7 @@ def make_pipeline(services: Services, person: Asks) -> None:
     """Ask until the pipeline is made; raises `GlassflowError` where it is not wanted, or does not start."""
     draft = Draft()
     while (step := next_open(draft)) is not review.STEP:
+        draft.writers = services.catalog.writers()
         person.tell(f"\n{step.title}: {step.why}")
         _answer_step(draft, step, person)
         _show(draft, step, services, person)

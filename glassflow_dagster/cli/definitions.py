@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from glassflow_dagster.cli.options import exit_on_error, report
+from glassflow_dagster.cli.options import exit_on_error, pipelines_option, report
 from glassflow_dagster.config.added_fields import written_with
+from glassflow_dagster.config.folder import writers_in
 from glassflow_dagster.config.load import (
     Conversion,
     all_warnings,
@@ -15,26 +16,42 @@ from glassflow_dagster.config.load import (
     load_pipeline,
     report_warnings,
 )
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.config.problems import DefinitionError
+from glassflow_dagster.config.shared_tables import Writer, sharing_problems
 from glassflow_dagster.errors import GlassflowError
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-def validate(files: tuple[Path, ...]) -> None:
+@pipelines_option
+def validate(files: tuple[Path, ...], pipelines: Path) -> None:
     """Check pipeline definitions without a server.
 
-    Prints one line per problem: `file: field.path: what is wrong; what to do`.
+    Prints one line per problem: `file: field.path: what is wrong; what to do`. No two may write to one table unless all
+    of them say so (sink.shared_table): of the given files, and if one of these is in the folder of the pipelines, of
+    those in it.
     """
-    has_problems = False
+    errors: dict[Path, GlassflowError] = {}
+    configs: dict[Path, PipelineConfig] = {}
     for file in files:
         try:
-            config = load_pipeline(file)
+            configs[file] = load_pipeline(file)
         except GlassflowError as error:
-            click.echo(str(error))
-            has_problems = True
+            errors[file] = error
+    writers = [Writer.of(config) for config in configs.values()]
+    in_folder = [file for file in configs if file.resolve().parent == pipelines.resolve()]
+    if in_folder:
+        writers += writers_in(pipelines)
+    for file, config in configs.items():
+        if found := sharing_problems(Writer.of(config), writers):
+            errors[file] = DefinitionError(file, found)
+    for file in files:
+        if file in errors:
+            click.echo(str(errors[file]))
         else:
-            report_warnings(file, all_warnings(config), report)
-    sys.exit(1 if has_problems else 0)
+            report_warnings(file, all_warnings(configs[file]), report)
+    sys.exit(1 if errors else 0)
 
 
 @click.command()

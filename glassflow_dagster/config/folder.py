@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from glassflow_dagster.config.definition_text import read_definition
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.problems import DefinitionError, suggestion
+from glassflow_dagster.config.shared_tables import Writer
 from glassflow_dagster.errors import GlassflowError
 
 DEFINITION_SUFFIXES = (".yaml", ".yml", ".json")
@@ -41,6 +43,15 @@ def find_definition(name: str, folder: Path, environment: Mapping[str, str] = os
             return load_pipeline(file, environment)
     ids = [file_id for file in files if (file_id := pipeline_id(file))]
     raise GlassflowError(f"{folder}/: no pipeline is called {name!r}; {suggestion(name, ids or ['(none)'])}")
+
+
+def writers_in(folder: Path, environment: Mapping[str, str] = os.environ) -> list[Writer]:
+    """Return what the valid definitions of a folder write to."""
+    found = []
+    for file in definition_files(folder):
+        with suppress(GlassflowError):
+            found.append(Writer.of(load_pipeline(file, environment)))
+    return found
 
 
 def pipeline_id(file: Path) -> str | None:

@@ -104,17 +104,25 @@ def with_servers_of(config: PipelineConfig, environment: Mapping[str, str]) -> P
     and password of the sink, GLASSFLOW_STATE the URL of the checkpoint's store.
     """
     brokers = environment.get("GLASSFLOW_KAFKA_BROKERS")
-    url = environment.get("GLASSFLOW_CLICKHOUSE_URL")
     sources, sink = config.sources, config.sink
     if brokers:
         # Only the addresses: the servers of the environment are reached without encryption or credentials.
         plain_connection = type(config.connection)(brokers=tuple(brokers.split(",")))
         sources = tuple(source.model_copy(update={"connection_params": plain_connection}) for source in sources)
-    if url:
-        connection = sink.connection_params.model_copy(update=clickhouse_address(url, "GLASSFLOW_CLICKHOUSE_URL"))
-        # model_copy does not validate; model_validate does.
-        sink = sink.model_copy(update={"connection_params": type(connection).model_validate(dict(connection))})
+    connection = with_address_of(sink.connection_params, environment)
+    if connection is not sink.connection_params:
+        sink = sink.model_copy(update={"connection_params": connection})
     return config.model_copy(update={"sources": sources, "sink": sink, "state": _state_of(config, environment)})
+
+
+def with_address_of(connection: ClickHouseConnection, environment: Mapping[str, str]) -> ClickHouseConnection:
+    """Return a connection with the address, user and password of GLASSFLOW_CLICKHOUSE_URL, if it is set."""
+    url = environment.get("GLASSFLOW_CLICKHOUSE_URL")
+    if not url:
+        return connection
+    replaced = connection.model_copy(update=clickhouse_address(url, "GLASSFLOW_CLICKHOUSE_URL"))
+    # model_copy does not validate; model_validate does.
+    return type(replaced).model_validate(dict(replaced))
 
 
 def _state_of(config: PipelineConfig, environment: Mapping[str, str]) -> State | None:

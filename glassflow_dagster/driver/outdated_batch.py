@@ -86,7 +86,7 @@ def find_tables_of(client: Client, batch: OutdatedBatch) -> list[Table]:
 
 
 # What does not decide rows or blocks, but how the tables are reached and prepared.
-_AS_NOW = ("connection_params", "delivery", "deduplication_window", "bookkeeping_engine", "cluster")
+_AS_NOW = ("connection_params", "delivery", "deduplication_window", "bookkeeping_engine", "cluster", "shared_table")
 
 
 def _with_connections_of(config: PipelineConfig, kept_definition: dict[str, Any]) -> PipelineConfig:

@@ -183,7 +183,7 @@ def _prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> 
     if not options.accept:
         run.retry(lambda: require_known_tables(client, config, checkpoint.pending_plan()))
     if options.start_over:
-        run.retry(lambda: require_empty(client, tables))
+        run.retry(lambda: require_empty(client, config, tables))
     if warning := rows_on_one_replica(client, tables):
         run.warn(warning)
     return secured(run, client, config, tables)

@@ -15,6 +15,7 @@ from glassflow_dagster.config.folder import definition_files
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.problems import DefinitionError, Problem
+from glassflow_dagster.config.shared_tables import Writer, sharing_problems
 from glassflow_dagster.driver.process import state_folder
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.alerts.alert import AlertChannel
@@ -77,18 +78,25 @@ def build_pipeline_definitions(
     """Build the assets, checks, sensors and jobs of pipelines; contacts no server.
 
     The sensors check the streams' health on the definitions' schedules, restart failed ones, and send alerts. Raises
-    `DefinitionError` for a schedule that Dagster cannot run, and `GlassflowError` for two pipelines of one name.
+    `DefinitionError` for a schedule that Dagster cannot run, for pipelines that write to one table without saying so,
+    and for assets of one key; and `GlassflowError` for two pipelines of one name.
     """
     how = orchestration or Orchestration()
     built: list[_Built] = []
     ids_by_name: dict[str, str] = {}
-    for config in (pipelines,) if isinstance(pipelines, PipelineConfig) else pipelines:
+    configs = (pipelines,) if isinstance(pipelines, PipelineConfig) else tuple(pipelines)
+    writers = [Writer.of(config) for config in configs]
+    for config in configs:
+        if found := sharing_problems(Writer.of(config), writers):
+            raise DefinitionError(config.origin.file, found)
         name = identifier(config.pipeline_id)
         if name in ids_by_name:
             text = f"{config.pipeline_id!r} has the same name in Dagster as {ids_by_name[name]!r}; rename one"
             raise GlassflowError(text)
         ids_by_name[name] = config.pipeline_id
         built.append(_build_pipeline(config, how))
+    for error in filter(None, _key_clashes(built)):
+        raise error
     return _with_sensors(built, how)
 
 
@@ -98,8 +106,10 @@ def build_folder_definitions(
     """Build the definitions of every pipeline in a folder; an invalid file becomes an asset that fails with its errors.
 
     Files whose pipelines have the same name in Dagster are all invalid: loading one of them could redeploy a running
-    stream with the definition of another pipeline. environment: the variables that the definitions' references name,
-    and those that replace servers.
+    stream with the definition of another pipeline. So are those that write to one table, unless all say that they share
+    it: the checks would take the rows of one for faults of the other.
+
+    environment: the variables that the definitions' references name, and those that replace servers.
     """
     how = orchestration or Orchestration()
     valid: dict[Path, PipelineConfig] = {}
@@ -111,7 +121,7 @@ def build_folder_definitions(
             valid[file] = config
         except GlassflowError as error:
             invalid[file] = error
-    invalid |= _clashes({file: config.pipeline_id for file, config in valid.items()})
+    invalid |= _errors(valid, _clashes({file: config.pipeline_id for file, config in valid.items()}), _unshared(valid))
     built: list[_Built] = []
     for file, config in valid.items():
         if file in invalid:
@@ -124,6 +134,11 @@ def build_folder_definitions(
             # For example a name that is valid in a definition but not in Dagster.
             text = f"Dagster rejects this definition: {' '.join(str(error).split())}; correct it"
             invalid[file] = DefinitionError(file, [Problem("", text)])
+    # The files of what was built, in its order.
+    files = [file for file in valid if file not in invalid]
+    clashing = _key_clashes(built)
+    invalid |= {file: error for file, error in zip(files, clashing, strict=True) if error}
+    built = [one for one, error in zip(built, clashing, strict=True) if error is None]
     failing = build_invalid_definitions(how.name, invalid, how.options.key_prefix, how.automation.default_status)
     return dg.Definitions.merge(_with_sensors(built, how, failing.assets), failing.definitions)
 
@@ -179,12 +194,45 @@ def _require_file_name(file: Path, config: PipelineConfig) -> None:
         raise DefinitionError(file, [Problem("pipeline_id", text)])
 
 
-def _clashes(pipeline_ids: Mapping[Path, str]) -> dict[Path, GlassflowError]:
-    """Return an error for each file whose pipeline has the same Dagster name as that of another file."""
+def _errors(files: Iterable[Path], *found: Mapping[Path, list[Problem]]) -> dict[Path, GlassflowError]:
+    """Return an error for each file with problems, with all of them. found: file -> problems of one kind."""
+    by_file = {file: [problem for problems in found for problem in problems.get(file, ())] for file in files}
+    return {file: DefinitionError(file, problems) for file, problems in by_file.items() if problems}
+
+
+def _unshared(configs: Mapping[Path, PipelineConfig]) -> dict[Path, list[Problem]]:
+    """Return a problem for each table that another file writes to, too, unless all of them say so: file -> problems."""
+    writers = [Writer.of(config) for config in configs.values()]
+    return {file: sharing_problems(Writer.of(config), writers) for file, config in configs.items()}
+
+
+def _key_clashes(built: Sequence[_Built]) -> list[DefinitionError | None]:
+    """Return an error for each pipeline with an asset of another one's key, which Dagster cannot load; None for others.
+
+    With `table_key_prefix`, or a translation, tables that two pipelines share have one key, as may others.
+    """
+    owners: dict[dg.AssetKey, list[str]] = {}
+    for one in built:
+        for key in one.keys.assets:
+            owners.setdefault(key, []).append(one.config.pipeline_id)
+    errors: list[DefinitionError | None] = []
+    for one in built:
+        problems = []
+        for key in one.keys.assets:
+            others = " and ".join(repr(other) for other in owners[key] if other != one.config.pipeline_id)
+            if others:
+                text = f"asset {key.to_user_string()} is one of pipeline {others}, too; leave out table_key_prefix, or "
+                problems.append(Problem("", f"{text}give it another key by a translation"))
+        errors.append(DefinitionError(one.config.origin.file, problems) if problems else None)
+    return errors
+
+
+def _clashes(pipeline_ids: Mapping[Path, str]) -> dict[Path, list[Problem]]:
+    """Return a problem for each file whose pipeline has the same Dagster name as that of another file."""
     files_by_name: dict[str, list[Path]] = {}
     for file, pipeline_id in pipeline_ids.items():
         files_by_name.setdefault(identifier(pipeline_id), []).append(file)
-    errors_by_file: dict[Path, GlassflowError] = {}
+    problems_by_file: dict[Path, list[Problem]] = {}
     for files in files_by_name.values():
         for file in files if len(files) > 1 else ():
             pipeline = pipeline_ids[file]
@@ -195,8 +243,8 @@ def _clashes(pipeline_ids: Mapping[Path, str]) -> dict[Path, GlassflowError]:
                 text = (
                     f"{pipeline!r} has the same name in Dagster as the pipeline in {_listed(other_files)}; rename one"
                 )
-            errors_by_file[file] = DefinitionError(file, [Problem("pipeline_id", text)])
-    return errors_by_file
+            problems_by_file[file] = [Problem("pipeline_id", text)]
+    return problems_by_file
 
 
 def _listed(files: list[Path]) -> str:

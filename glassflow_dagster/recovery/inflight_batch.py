@@ -84,6 +84,11 @@ class InFlightBatch:
                 f"{compared.name} has {unknown:,} rows that no batch in the ledger has written, and by their values "
                 f"{len(written):,} of them can belong to that batch",
             )
+        if written and config.sink.shared_table:
+            raise _cannot_tell(
+                config,
+                f"{compared.name} has rows with its values, which other pipelines may have written (sink.shared_table)",
+            )
         return written
 
     @cached_property
@@ -105,7 +110,7 @@ def unknown_rows(compared: Compared, totals: LedgerTotals) -> int | None:
     if compared.table.is_plain and not compared.table.rows:
         return 0
     table, of_ledger = compared.table, totals.by_table.of(compared.name, own=compared.config.sink.is_own)
-    if of_ledger.before is None or not table.is_plain or compared.config.checks.other_writers:
+    if of_ledger.before is None or not table.is_plain or compared.config.other_writers:
         return None
     surplus = table.rows - of_ledger.before - of_ledger.written
     return surplus if surplus >= 0 else None

@@ -55,13 +55,14 @@ class Distinct:
 class Facts:
     """The input of `evaluate_counts` about one table.
 
+    other_writers: why it may have rows of others (`PipelineConfig.other_writers`).
     rows: those that the table has; table_rows: those that the ledger has for it. joins: the pipeline has a join.
     window: the deduplication window; None without deduplication, on the event clock, and for a join. recent_written:
     rows that the batches of the last window wrote, which must have distinct keys.
     """
 
     table: Table
-    other_writers: bool
+    other_writers: str
     joins: bool
     delivery: Delivery
     window: timedelta | None
@@ -81,7 +82,7 @@ class Facts:
     @property
     def may_hold_more(self) -> bool:
         """True when the table may have rows that the ledger does not count: other writers', or of repeated batches."""
-        return self.other_writers or self.delivery == "at_least_once" or self.lost_from_open_batch
+        return bool(self.other_writers) or self.delivery == "at_least_once" or self.lost_from_open_batch
 
     @property
     def lost_from_open_batch(self) -> bool:
@@ -333,7 +334,7 @@ def _why_not_exact(facts: Facts) -> list[str]:
     if facts.delivery == "at_least_once":
         reasons.append("a repeated batch may have duplicated rows (sink.delivery: at_least_once)")
     if facts.other_writers:
-        reasons.append("others write to the table too (checks.other_writers)")
+        reasons.append(facts.other_writers)
     if facts.lost_from_open_batch:
         reasons.append("records of an in-flight batch were lost, and some may be rows (glassflow_losses)")
     if facts.kafka.proof is Proof.PARTLY:

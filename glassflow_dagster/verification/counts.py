@@ -58,7 +58,7 @@ def _compare(config: PipelineConfig, report: Callable[[str], None]) -> CountsRep
         facts.append(
             Facts(
                 table=table,
-                other_writers=config.checks.other_writers,
+                other_writers=config.other_writers,
                 delivery=config.sink.delivery,
                 window=window,
                 key_columns=columns,
@@ -82,7 +82,7 @@ def _sums_and_rows(client: Client, config: PipelineConfig, tables: Sequence[Tabl
     database = config.sink.connection_params.database
     sums = read_sums(client, database, config.pipeline_id)
     may_hold_more = (
-        config.checks.other_writers
+        bool(config.other_writers)
         or config.sink.delivery == "at_least_once"
         or bool(read_losses(client, database, config.pipeline_id, sums.checkpoint_id))
     )

@@ -191,11 +191,19 @@ def _search(config: PipelineConfig, report: Callable[[str], None]) -> Duplicates
         waits=config.join is not None and config.join.keeps_unmatched,
         scope=scope,
     )
-    result = _search_within_window(client, search, dedup, window)
-    if result.passed or config.sink.delivery == "exactly_once":
+    return _if_allowed(_search_within_window(client, search, dedup, window), config)
+
+
+def _if_allowed(result: DuplicatesReport, config: PipelineConfig) -> DuplicatesReport:
+    """Return a report as a warning, with the reasons, where duplicates may be none of this pipeline's faults."""
+    reasons = []
+    if config.sink.delivery == "at_least_once":
+        reasons.append("A repeated batch may have duplicated them (sink.delivery: at_least_once).")
+    if config.other_writers:
+        reasons.append(f"Whose rows they are is not known: {config.other_writers}.")
+    if result.passed or not reasons:
         return result
-    text = f"{result.description} A repeated batch may have duplicated them (sink.delivery: at_least_once)."
-    return replace(result, severity="warn", description=text)
+    return replace(result, severity="warn", description=" ".join((result.description, *reasons)))
 
 
 def min_allowed_distance(config: PipelineConfig) -> timedelta | None:

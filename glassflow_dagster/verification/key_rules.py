@@ -117,6 +117,8 @@ def evaluate_keys(differences: KeyDifferences, context: KeysContext) -> KeysRepo
         problems.append(f"{name} has {differences.surplus} that no record accounts for.")
     if table.family not in _LEAVES_VALUES:
         reasons.append(f"{table.engine} changes the values of rows")
+    elif table.merges_rows and context.config.other_writers:
+        reasons.append(f"the values of rows, which merges may have replaced, since {context.config.other_writers}")
     elif differences.changed.rows:
         problems.append(f"{name} has other values than those of the event to keep: {differences.changed}.")
     if context.left_out:
@@ -172,8 +174,8 @@ def _forbidden_missing(differences: KeyDifferences, context: KeysContext) -> tup
 def _surplus_reasons(context: KeysContext) -> Iterator[str]:
     """Yield why the table may have rows that no record in Kafka calls for."""
     surplus = "rows that no record accounts for, since"
-    if context.config.checks.other_writers:
-        yield f"{surplus} others write to the table too (checks.other_writers)"
+    if context.config.other_writers:
+        yield f"{surplus} {context.config.other_writers}"
     if context.rows_before:
         yield f"{surplus} {pluralize(context.rows_before, 'row')} existed before"
     if context.config.sink.delivery == "at_least_once":

@@ -1,6 +1,7 @@
 """The v3 definition of a draft. Steps that are not answered yet have the proposals, so that it is always complete."""
 
 import copy
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 from glassflow_dagster.config.model.connections import ClickHouseConnection
 from glassflow_dagster.config.model.table_names import write_table_name
 from glassflow_dagster.config.model.types import FieldKind
+from glassflow_dagster.config.servers import with_address_of
+from glassflow_dagster.config.shared_tables import TableAddress, others_of
 from glassflow_dagster.inference.definition import ARRIVAL_COLUMN, pipeline_name
 from glassflow_dagster.inference.servers import Servers
 from glassflow_dagster.wizard.draft import Available, Draft, EventClock, JoinChoice, MappedColumn, Side
@@ -59,6 +62,21 @@ def proposed_id(draft: Draft) -> str:
     if draft.join and draft.right:
         name = f"{name}_with_{draft.right.topic}"
     return pipeline_name(name)
+
+
+def proposed_table(draft: Draft, database: str) -> str:
+    """Return a name for a table of the pipeline's own: of its topic, else of its topics, that no definition writes."""
+    topic = re.sub(r"\W", "_", draft.source.topic)
+    # Enough numbers: one of these names is not among those that are written.
+    numbered = (f"{topic}_{number}" for number in range(2, sum(len(each.tables) for each in draft.writers) + 3))
+    names = (topic, re.sub(r"\W", "_", proposed_id(draft)), *numbered)
+    return next(name for name in names if not others_of(address_of(draft, database, name), "", draft.writers))
+
+
+def address_of(draft: Draft, database: str, table: str) -> TableAddress:
+    """Return the address of a table as it will be reached: the environment may replace the server."""
+    connection = ClickHouseConnection.model_validate({**(draft.clickhouse or default_clickhouse())})
+    return TableAddress.of(with_address_of(connection, os.environ), database, table)
 
 
 def available_fields(draft: Draft) -> list[Available]:
@@ -242,7 +260,8 @@ def _sink(draft: Draft) -> dict[str, Any]:
     sink: dict[str, Any] = {
         "type": "clickhouse",
         "connection_params": {**connection, "database": target.database if target else connection.get("database")},
-        "table": write_table_name(target.table) if target else re.sub(r"\W", "_", draft.source.topic),
+        "table": write_table_name(target.table if target else proposed_table(draft, connection.get("database") or "")),
+        **({"shared_table": True} if target and target.shared else {}),
         "max_batch_size": draft.rows,
         "max_delay_time": draft.delay,
         "mapping": [

@@ -1,12 +1,13 @@
 """A pipeline that is being made: what was answered so far, of which a whole definition follows at any time."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from glassflow_dagster.api.connections import parsed
 from glassflow_dagster.config.model.connections import ClickHouseConnection, KafkaConnection, SchemaRegistry
 from glassflow_dagster.config.model.types import FieldKind
+from glassflow_dagster.config.shared_tables import Writer
 from glassflow_dagster.wizard.topic_sample import TopicSample
 
 WINDOW = "1h"
@@ -85,11 +86,12 @@ class ServerColumn:
 
 @dataclass(frozen=True)
 class Target:
-    """The table. columns: of an existing one; None for a new one."""
+    """The table. columns: of an existing one; None for a new one. shared: other pipelines write to it, and say so."""
 
     database: str
     table: str
     columns: tuple[ServerColumn, ...] | None = None
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,8 @@ class Available:
 class Draft:
     """What was answered. Each step sets its part, and drops what later steps derived from another answer.
 
-    text: the definition as YAML, edited in the last step; it then replaces everything else.
+    text: the definition as YAML, edited in the last step; it then replaces everything else. writers: the definitions
+    that are there, as read last.
     """
 
     kafka: dict[str, Any] | None = None
@@ -136,6 +139,7 @@ class Draft:
     pipeline_id: str = ""
     name: str = ""
     text: str | None = None
+    writers: Sequence[Writer] = ()
     done: set[str] = field(default_factory=set)
 
     @property

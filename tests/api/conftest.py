@@ -120,12 +120,14 @@ def api(serve: Callable[..., Api], no_drivers: None) -> Api:  # noqa: ARG001 - i
     return serve()
 
 
-def deduplicating(pipeline_id: str = "orders-clean", *, password: str = SECRET, **changes: Any) -> dict[str, Any]:
+def deduplicating(
+    pipeline_id: str = "orders-clean", *, password: str = SECRET, table: str = "orders", **changes: Any
+) -> dict[str, Any]:
     """Return a deduplicating definition, as GlassFlow's users write it; nothing listens at its addresses."""
     definition = v3.definition(
         pipeline_id,
         v3.source("orders", v3.fields(order_id="string", amount="int"), consumer_group_initial_offset="earliest"),
-        v3.sink({"order_id": "String", "amount": "Int64"}, table="orders", max_batch_size=1000, max_delay_time="1s"),
+        v3.sink({"order_id": "String", "amount": "Int64"}, table=table, max_batch_size=1000, max_delay_time="1s"),
         v3.dedup("orders", "order_id", time_window="1h"),
         name="Clean orders",
     )

@@ -114,6 +114,37 @@ def test_an_id_can_be_used_once(api: Api) -> None:
     assert api.folder.joinpath("other-name.yaml").read_text() == "x: y"
 
 
+def test_a_table_of_another_pipeline_is_refused_unless_both_say_that_they_share_it(api: Api) -> None:
+    stopped(api)
+    second = deduplicating("orders-again")
+    for path in (PIPELINE, f"{PIPELINE}/validate"):
+        refused = api.post(path, second)
+        assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "sink.table")
+        assert "d.orders is also written by pipeline 'orders-clean'; name another table" in refused.text
+    assert not (api.folder / "orders-again.yaml").exists()
+    # That only the new one says so is not enough: the checks of the other one do not know.
+    second["sink"]["shared_table"] = True
+    assert "which does not say sink.shared_table: true" in api.post(PIPELINE, second).text
+    first = deduplicating()
+    first["sink"]["shared_table"] = True
+    assert api.post(f"{PIPELINE}/orders-clean/edit", first).status_code == 200
+    api.wait_for("orders-clean", "Failed")
+    assert api.post(PIPELINE, second).status_code == 200
+    # Neither an edit nor an earlier version may take it back.
+    assert api.post(f"{PIPELINE}/orders-clean/edit", deduplicating()).status_code == 422
+    assert api.post(f"{PIPELINE}/orders-clean/rollback", {"version": 1}).status_code == 422
+
+
+def test_definitions_that_shared_a_table_before_can_say_so_one_after_the_other(api: Api) -> None:
+    for name in ("orders-clean", "orders-again"):
+        stopped(api, pipeline_id=name)
+    for name in ("orders-clean", "orders-again"):
+        assert api.post(f"{PIPELINE}/{name}/edit", deduplicating(name)).status_code == 422
+        edited = deduplicating(name)
+        edited["sink"]["shared_table"] = True
+        assert api.post(f"{PIPELINE}/{name}/edit", edited).status_code == 200
+
+
 @pytest.mark.parametrize("path", ["", "/health", "/metrics", "/resources", "/history", "/history/1"])
 @pytest.mark.parametrize("name", ["nothing", "..%2F..%2Fetc%2Fpasswd", "%00"])
 def test_an_unknown_pipeline_is_not_found(api: Api, path: str, name: str) -> None:
@@ -489,7 +520,7 @@ def test_a_file_that_cannot_be_written_is_told_and_stays(api: Api, monkeypatch: 
     monkeypatch.setattr("glassflow_dagster.api.files.os.fsync", refuse)
     for method, path, body in (
         ("PATCH", "/orders-clean", {"name": "x"}), ("DELETE", "/orders-clean", None),
-        ("POST", "", deduplicating("another-one")),
+        ("POST", "", deduplicating("another-one", table="another")),
     ):  # fmt: skip
         answer = api.request(method, f"{PIPELINE}{path}", json=body)
         assert answer.status_code == 503

@@ -99,8 +99,9 @@ def _write_and_read_files(module: Any, client: Any, got: Any, folder: Path) -> N
         write(str(file))
         definition = {**yaml.safe_load(file.read_text()), "pipeline_id": f"from-{file.suffix[1:]}"}
         definition["sink"]["connection_params"]["password"] = "another"
+        definition["sink"]["table"] = file.suffix[1:]
         file.write_text(json.dumps(definition))
-        assert read(str(file), host=client.host).to_dict()["sink"]["table"] == "orders"
+        assert read(str(file), host=client.host).to_dict()["sink"]["table"] == file.suffix[1:]
         created = client.create_pipeline(**{name: str(file)})
         assert client.get_pipeline(created.pipeline_id).to_dict()["pipeline_id"] == definition["pipeline_id"]
 

@@ -4,13 +4,57 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from glassflow_dagster.cli import main
 from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat, write_heartbeat
 from glassflow_dagster.streaming.delivery.totals import Totals
+from tests import definition as v3
+
+
+def write_definition(folder: Path, pipeline_id: str, **sink: Any) -> Path:
+    """Write a definition with a table `d.t`; `sink` sets keys of its sink."""
+    content = v3.definition(pipeline_id, v3.source("s", v3.fields(id="int")), v3.sink({"id": "Int64"}, **sink))
+    folder.mkdir(exist_ok=True)
+    file = folder / f"{pipeline_id}.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+def validated(*arguments: Path | str) -> tuple[int, list[str]]:
+    """Return the exit code and the lines of `validate`."""
+    found = CliRunner().invoke(main, ["validate", *map(str, arguments)], env={"GLASSFLOW_CLICKHOUSE_URL": ""})
+    return found.exit_code, found.stdout.splitlines()
+
+
+def test_of_several_files_none_may_write_the_table_of_another(tmp_path: Path) -> None:
+    first, second = (write_definition(tmp_path, name) for name in ("first", "second"))
+    code, lines = validated(first, second)
+    assert code == 1
+    assert [line.partition(" is also written by ")[0] for line in lines] == [
+        f"{first}: sink.table: d.t", f"{second}: sink.table: d.t",
+    ]  # fmt: skip
+    for file in (first, second):
+        write_definition(tmp_path, file.stem, shared_table=True)
+    assert validated(first, second) == (0, [])
+
+
+def test_a_file_of_the_folder_of_pipelines_is_compared_with_the_others_there(tmp_path: Path) -> None:
+    folder = tmp_path / "pipelines"
+    first, second = (write_definition(folder, name) for name in ("first", "second"))
+    (folder / "wrong.yaml").write_text("a: [")
+    # The folder is not known to be one of pipelines.
+    assert validated(first) == (0, [])
+    code, [line] = validated(first, "--pipelines", folder)
+    assert code == 1
+    assert line.startswith(f"{first}: sink.table: d.t is also written by pipeline 'second' ({second}); name another")
+    # A file elsewhere is not of that folder.
+    other = write_definition(tmp_path, "third")
+    assert validated(other, "--pipelines", folder) == (0, [])
 
 
 def test_the_state_folder_is_the_one_that_dagster_uses_unless_an_option_names_another(tmp_path: Path) -> None:

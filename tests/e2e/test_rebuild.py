@@ -138,5 +138,12 @@ def test_rows_of_the_batch_that_was_under_way_are_found_in_the_table(
     pipeline.client().command(
         f"ALTER TABLE {pipeline.name}.events DELETE WHERE id = 'of nobody' SETTINGS mutations_sync = 1"
     )
+    # Of rows in a shared table it is not known whose they are.
+    pipeline.sink["shared_table"] = True
+    pipeline.write(dedup=dedup)
+    with pytest.raises(GlassflowError, match=r"rows with its values, which other pipelines may have written"):
+        rebuild(pipeline)
+    del pipeline.sink["shared_table"]
+    pipeline.write(dedup=dedup)
     assert rebuild(pipeline)["written"] == 2 * BATCH
     require_exact(pipeline, 3 * BATCH)

@@ -6,7 +6,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from glassflow_dagster.orchestration.pipelines import build_folder_definitions
+from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.config.problems import DefinitionError
+from glassflow_dagster.orchestration.options import PipelineOptions
+from glassflow_dagster.orchestration.pipelines import (
+    Orchestration,
+    build_folder_definitions,
+    build_pipeline_definitions,
+)
 
 TABLE = dg.AssetKey(["sms_status", "sms_statuses_latest"])
 
@@ -67,7 +74,8 @@ def test_whatever_is_wrong_with_a_file_the_others_load(definition: Path) -> None
     (folder / ".#editors.yaml").symlink_to(folder / "nowhere.yaml")
     (folder / "other_name.yaml").write_text(text)
     (folder / "every.yaml").write_text(
-        text.replace("pipeline_id: sms_status", "pipeline_id: every") + "checks: {every: '61 * * * *'}\n"
+        text.replace("pipeline_id: sms_status", "pipeline_id: every").replace("table: sms", "table: other_sms")
+        + "checks: {every: '61 * * * *'}\n"
     )
     defs = load(folder)
     assert TABLE in defs.resolve_asset_graph().get_all_asset_keys()
@@ -105,6 +113,49 @@ def test_pipelines_that_dagster_cannot_tell_apart_are_both_refused(
     texts = [failure(defs, name)["text"] for name in (first, second)]
     assert any(reason.format(definition=definition) in text for text in texts)
     assert any(str(other) in text.split(": ", 1)[1] for text in texts)
+
+
+def sharing(definition: Path, file: str, *, shared: bool) -> Path:
+    """Write a copy of a definition, of another pipeline; return its file. shared: both say so."""
+    other = definition.with_name(file)
+    text = definition.read_text()
+    if shared:
+        text = text.replace("sink:\n", "sink:\n  shared_table: true\n")
+        definition.write_text(text)
+    other.write_text(text.replace("pipeline_id: sms_status", f"pipeline_id: {other.stem}"))
+    return other
+
+
+def test_pipelines_that_write_to_one_table_are_both_refused(definition: Path) -> None:
+    other = sharing(definition, "again.yaml", shared=False)
+    defs = load(definition.parent)
+    assert set(failing(defs)) == {"sms_status", "again"}
+    text = failure(defs, "again")["text"]
+    assert text.startswith(f"{other}: sink.table: analytics.sms_statuses_latest is also written by pipeline 'sms_st")
+    assert f"pipeline 'again' ({other}); name another table, or" in failure(defs, "sms_status")["text"]
+    with pytest.raises(DefinitionError, match="is also written by pipeline 'again'"):
+        build_pipeline_definitions([load_pipeline(definition), load_pipeline(other)])
+
+
+def test_pipelines_that_say_that_they_share_a_table_are_loaded(definition: Path) -> None:
+    sharing(definition, "again.yaml", shared=True)
+    defs = load(definition.parent)
+    assert {TABLE, dg.AssetKey(["again", TABLE.path[-1]])} <= defs.resolve_asset_graph().get_all_asset_keys()
+
+
+def test_a_shared_table_with_one_key_is_an_error_of_the_files_and_not_of_the_folder(definition: Path) -> None:
+    sharing(definition, "again.yaml", shared=True)
+    (definition.parent / "alone.yaml").write_text(
+        definition.read_text()
+        .replace("pipeline_id: sms_status", "pipeline_id: alone")
+        .replace("table: sms", "table: a_sms")
+    )
+    options = PipelineOptions(table_key_prefix=("analytics",))
+    defs = build_folder_definitions(definition.parent, Orchestration(options=options))
+    dg.Definitions.validate_loadable(defs)
+    assert dg.AssetKey(["analytics", "a_sms_statuses_latest"]) in defs.resolve_asset_graph().get_all_asset_keys()
+    text = failure(defs, "again")["text"]
+    assert "asset analytics/sms_statuses_latest is one of pipeline 'sms_status', too" in text
 
 
 def test_a_broken_file_is_run_once_and_once_more_when_its_mistakes_change(definition: Path) -> None:

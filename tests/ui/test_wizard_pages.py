@@ -5,7 +5,7 @@ import html
 import pytest
 
 from glassflow_dagster.wizard.steps import STEPS
-from tests.api.conftest import SECRET
+from tests.api.conftest import SECRET, deduplicating
 from tests.ui.conftest import Site, send_form
 from tests.wizard.drafts import answered
 
@@ -48,6 +48,17 @@ def test_a_password_that_was_given_is_not_in_any_step(site: Site, draft_id: str)
         text = site.get(f"/ui/new/{draft_id}/{step.name}").text
         assert SECRET not in text
     assert "********" in site.get(f"/ui/new/{draft_id}/review").text
+
+
+def test_the_page_proposes_no_table_of_another_pipeline_and_refuses_it(site: Site, draft_id: str) -> None:
+    site.write(deduplicating(table="analytics.orders"))
+    refused = send_form(site, f"/ui/new/{draft_id}/review/deploy", pipeline_id="orders-again", name="")
+    assert refused.status_code == 422
+    assert "analytics.orders is also written by pipeline &#39;orders-clean&#39;; name another table" in refused.text
+    assert not (site.folder / "orders-again.yaml").exists()
+    draft = site.pages.drafts.get(draft_id).draft
+    draft.target = None
+    assert 'value="orders_with_users"' in site.get(f"/ui/new/{draft_id}/table").text
 
 
 def test_an_answer_leads_to_the_next_step(site: Site, draft_id: str) -> None:

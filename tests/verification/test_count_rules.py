@@ -43,7 +43,7 @@ def facts(**changes: Any) -> Facts:
     agreeing = Facts(
         table_rows=of_ledger.by_table.of("d.t", own=True),
         table=table(),
-        other_writers=False,
+        other_writers="",
         joins=False,
         delivery="exactly_once",
         window=timedelta(minutes=5),
@@ -221,9 +221,9 @@ def test_keys_that_may_vanish_are_not_missed(lossy: Table) -> None:
 
 
 def test_other_writers_may_only_add_rows() -> None:
-    assert counts_report(other_writers=True, rows=99, distinct=Distinct(keys=90, rows=99)).passed
-    assert not counts_report(other_writers=True, rows=84).passed
-    assert not counts_report(other_writers=True).exact
+    assert counts_report(other_writers="others write", rows=99, distinct=Distinct(keys=90, rows=99)).passed
+    assert not counts_report(other_writers="others write", rows=84).passed
+    assert not counts_report(other_writers="others write").exact
 
 
 def test_after_retention_the_ledger_stands_for_what_is_gone() -> None:

@@ -102,6 +102,17 @@ def test_rows_of_others_are_no_surplus_and_a_missing_one_still_is_one() -> None:
     assert not judge(MISSING, plain, twice).passed
 
 
+def test_in_a_shared_table_a_merge_may_leave_the_row_of_another_pipeline() -> None:
+    config = sms_status(shared_table=True)
+    replacing, plain = table("ReplacingMergeTree"), table("MergeTree")
+    found = judge(replace(CHANGED, surplus=SURPLUS.surplus), replacing, config)
+    assert found.passed
+    assert "the values of rows, which merges may have replaced, since other pipelines write" in found.description
+    assert judge(SURPLUS, plain, config).passed
+    assert not judge(CHANGED, plain, config).passed
+    assert not judge(MISSING, replacing, config).passed
+
+
 def test_expired_dead_letters_may_have_been_rows_that_the_server_refused() -> None:
     found = judge(MISSING, table("MergeTree"), dead_letters_expired=2)
     assert found.passed

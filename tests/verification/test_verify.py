@@ -180,6 +180,32 @@ def test_other_writers_may_add_rows(new_pipeline: NewPipeline) -> None:
     assert "others write to the table too" in found.description
 
 
+def test_of_a_shared_table_the_checks_say_what_they_cannot_know(new_pipeline: NewPipeline) -> None:
+    first, second = new_pipeline(), new_pipeline()
+    sink = first.config.sink.model_copy(update={"shared_table": True})
+    first.config = first.config.model_copy(update={"sink": sink})
+    second.config, second.client = second.config.model_copy(update={"sink": sink}), first.client
+    first.batch("a", "b")
+    second.batch("a", "c")
+    for pipeline in (first, second):
+        found = verify_pipeline(pipeline.config, print)
+        assert found.passed
+        assert (found.counts.passed, found.counts.exact) == (True, False)
+        assert "Not exact: other pipelines write to the table too (sink.shared_table)" in found.counts.description
+        assert (found.duplicates.passed, found.duplicates.severity) == (False, "warn")
+        assert "has 1 duplicate row within 10m" in found.duplicates.description
+        assert "Whose rows they are is not known: other pipelines write" in found.duplicates.description
+    # Without the key the same rows are faults.
+    alone = first.config.model_copy(update={"sink": sink.model_copy(update={"shared_table": False})})
+    found = verify_pipeline(alone, print)
+    assert (found.counts.passed, found.duplicates.severity) == (False, "error")
+    # A row that both need is still missed.
+    first.execute("DELETE FROM {table} WHERE id != 'b'")
+    missed = compare_counts(first.config, print)
+    assert not missed.passed
+    assert "holds 1 row fewer than it should" in missed.description
+
+
 def test_servers_that_are_down_and_tables_that_are_gone_are_said_in_one_line(new_pipeline: NewPipeline) -> None:
     pipeline = new_pipeline()
     pipeline.batch("a")

@@ -7,7 +7,8 @@ import clickhouse_connect
 import pytest
 
 from glassflow_dagster.config.load import load_written
-from glassflow_dagster.wizard.definition import definition_of
+from glassflow_dagster.config.shared_tables import Writer
+from glassflow_dagster.wizard.definition import address_of, definition_of
 from glassflow_dagster.wizard.draft import Draft
 from glassflow_dagster.wizard.questions import YES, AnswerRefused
 from glassflow_dagster.wizard.steps import clickhouse, columns, table
@@ -76,6 +77,21 @@ def test_the_definition_fills_the_table_that_is_there(made: Draft, database: str
     config = load_written(definition_of(made))
     assert config.sink.create_table is None
     assert (config.sink.connection_params.database, config.sink.table) == (database, "orders")
+
+
+def test_a_table_of_another_pipeline_is_refused_unless_that_says_that_it_is_shared(made: Draft, database: str) -> None:
+    address = address_of(made, database, "orders")
+    answer = {"database": database, "table": "orders"}
+    made.writers = [Writer("orders-clean", None, shares=False, tables={address: "sink.table"})]
+    assert next(each.remark for each in table.tables_of(made, database)) == "MergeTree, written by orders-clean"
+    with pytest.raises(AnswerRefused) as refused:
+        table.STEP.answer(made, answer)
+    [problem] = refused.value.problems
+    assert problem.path == "table"
+    assert problem.text.startswith(f"{database}.orders is also written by pipeline 'orders-clean'; name another table")
+    made.writers = [Writer("orders-clean", None, shares=True, tables={address: "sink.table"})]
+    assert table.STEP.answer(made, answer).endswith("Other pipelines write to it, too (sink.shared_table).")
+    assert definition_of(made)["sink"]["shared_table"] is True
 
 
 def test_the_name_of_a_table_may_have_dots(made: Draft, database: str) -> None:

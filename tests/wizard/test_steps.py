@@ -2,9 +2,10 @@
 
 import pytest
 
-from glassflow_dagster.wizard.checking import load
-from glassflow_dagster.wizard.definition import definition_of
-from glassflow_dagster.wizard.draft import JoinChoice, MappedColumn, ServerColumn, Target
+from glassflow_dagster.config.shared_tables import Writer
+from glassflow_dagster.wizard.checking import load, public_text
+from glassflow_dagster.wizard.definition import address_of, definition_of
+from glassflow_dagster.wizard.draft import Draft, JoinChoice, MappedColumn, ServerColumn, Target
 from glassflow_dagster.wizard.keys_help import find_keys
 from glassflow_dagster.wizard.questions import AnswerRefused, Question, applies
 from glassflow_dagster.wizard.steps import (
@@ -19,10 +20,11 @@ from glassflow_dagster.wizard.steps import (
     partner,
     review,
     steps_of,
+    table,
     transform,
 )  # fmt: skip
 from glassflow_dagster.wizard.steps.step import Step
-from tests.wizard.drafts import draft, joined, side
+from tests.wizard.drafts import answered, draft, joined, side
 
 
 def question(step: Step, name: str, **parts: object) -> Question:
@@ -103,6 +105,38 @@ def test_a_join_is_answered_with_the_deduplication_of_its_partner() -> None:
     assert made.join == JoinChoice("user_id", "user_id", "2h", "inner")
     assert made.right is not None
     assert made.right.key == ("event_id",)
+
+
+def written(made: Draft, *tables: str) -> Draft:
+    """Return a draft beside a pipeline that writes to tables of its default database."""
+    database = made.clickhouse["database"] if made.clickhouse else "default"
+    addresses = {address_of(made, each, name): "sink.table" for name in tables for each in (database, "analytics")}
+    made.writers = [Writer("another", None, shares=False, tables=addresses)]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "tables", "proposed"),
+    [
+        (draft(), [], "orders"),
+        (draft(), ["orders"], "orders_2"),
+        (draft(), ["orders", "orders_2"], "orders_3"),
+        (joined(join=JoinChoice("user_id", "user_id")), ["orders"], "orders_with_users"),
+        (joined(join=JoinChoice("user_id", "user_id")), ["orders", "orders_with_users"], "orders_2"),
+    ],
+)
+def test_a_table_is_proposed_that_no_other_pipeline_writes(made: Draft, tables: list[str], proposed: str) -> None:
+    written(made, *tables)
+    assert {each.name: each.value for each in table.STEP.ask(made)}["table"] == proposed
+    assert definition_of(made)["sink"]["table"] == proposed
+
+
+def test_an_edited_table_of_another_pipeline_is_refused_in_the_review() -> None:
+    made = written(answered())
+    text = public_text(made).replace("table: orders\n", "table: default.taken\n")
+    assert review.STEP.answer(made, {"text": text}).startswith("The definition is valid.")
+    found = problems(review.STEP, written(made, "taken"), text=text)
+    assert found["sink.table"].startswith("default.taken is also written by pipeline 'another'")
 
 
 def test_the_step_of_the_join_is_only_asked_with_a_partner() -> None:

@@ -120,6 +120,8 @@ class _Sink(_Connection):
     max_batch_size: Any = None
     max_delay_time: Any = None
     source_id: Any = None
+    # This project's: two definitions that GlassFlow runs as they are may write to one table.
+    shared_table: Any = None
     table_mapping: list[_TableMapping] | None = None
     mapping: list[_Field] | None = None
 

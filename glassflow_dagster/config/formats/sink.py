@@ -40,7 +40,7 @@ def rewrite_sink(raw: Raw, problems: list[Problem]) -> Raw:
     return {
         **keep(sink, "sink", "type"),
         "connection_params": _connection(sink, problems),
-        **keep(sink, "sink", "table", "max_batch_size", "max_delay_time", "source_id"),
+        **keep(sink, "sink", "table", "max_batch_size", "max_delay_time", "source_id", "shared_table"),
         "mapping": WithOrigin(
             path,
             [_mapping(raw, entry_path, name_key, entry, problems) for entry_path, name_key, entry in entries] or ABSENT,

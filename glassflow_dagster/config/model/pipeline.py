@@ -163,6 +163,13 @@ class PipelineConfig(Part):
         return next((t.config for t in of_source if isinstance(t, Dedup)), None)
 
     @property
+    def other_writers(self) -> str:
+        """Why the sink's tables may have rows of others; '' where the definition names no other writers."""
+        if self.sink.shared_table:
+            return "other pipelines write to the table too (sink.shared_table)"
+        return "others write to the table too (checks.other_writers)" if self.checks.other_writers else ""
+
+    @property
     def has_state(self) -> bool:
         """Whether the query has a state, in partitions by key: it deduplicates or joins."""
         return self.join is not None or self.dedup is not None
@@ -206,6 +213,7 @@ class PipelineConfig(Part):
                     "deduplication_window": True,
                     "bookkeeping_engine": True,
                     "cluster": True,
+                    "shared_table": True,
                     "routes": {"__all__": {"create_table": True}},
                 },
             },

@@ -2,7 +2,7 @@
 
 This project's extensions: Kafka's own columns in `mapping` (`_topic`, `_partition`, `_offset`, `_timestamp`, `_key`,
 and `_batch_time`), `create_table`, `delivery`, `deduplication_window`, `bookkeeping_engine` and `cluster`; `routes` to
-further tables, with `match`, `filter` and `unrouted`.
+further tables, with `match`, `filter` and `unrouted`; `shared_table`.
 """
 
 from typing import Annotated, Literal, NamedTuple
@@ -127,6 +127,11 @@ class Sink(Part):
     unrouted: Unrouted | None = Field(
         default=None, exclude_if=lambda unrouted: unrouted is None,
         description="what becomes of an event that neither a route nor `filter` takes",
+    )  # fmt: skip
+    shared_table: bool = Field(
+        default=False, exclude_if=lambda shared: not shared,
+        description="true: other pipelines write to the tables too, and say so; the checks then cannot compare the "
+        "number of rows",
     )  # fmt: skip
     _paths: SinkPaths = PrivateAttr(default=SinkPaths())
     # Of a sink in `by_table`: the full names of all of them.

@@ -56,8 +56,11 @@ def require_alone(client: Client, config: PipelineConfig, tables: Sequence[Table
     )
 
 
-def require_empty(client: Client, tables: Sequence[Table]) -> None:
-    """Raise `CheckpointError`, with TRUNCATE statements to run, if a target or a table behind its views has rows."""
+def require_empty(client: Client, config: PipelineConfig, tables: Sequence[Table]) -> None:
+    """Raise `CheckpointError`, with TRUNCATE statements to run, if a target or a table behind its views has rows.
+
+    Not with these statements where other pipelines have rows there.
+    """
     filled = [
         name
         for table in tables
@@ -65,8 +68,10 @@ def require_empty(client: Client, tables: Sequence[Table]) -> None:
         if fetch(client, f"SELECT 1 FROM {full_name(*name)} LIMIT 1")
     ]
     if filled:
-        statements = "; ".join(f"TRUNCATE TABLE {full_name(*name)}" for name in filled)
+        remedy = "; ".join(f"TRUNCATE TABLE {full_name(*name)}" for name in filled)
+        if config.sink.shared_table:
+            remedy = "since other pipelines have rows there, too (sink.shared_table), name another table first"
         raise CheckpointError(
             f"{' and '.join('.'.join(name) for name in filled)} must be empty for --start-over, or all rows that are "
-            f"read again are written twice: {statements}"
+            f"read again are written twice: {remedy}"
         )

@@ -122,6 +122,7 @@ def _review(services: Services, pipeline_id: str, text: str) -> Edit:
         if sent.get("pipeline_id") != pipeline_id:
             return Edit(difference, (Problem("pipeline_id", "cannot be changed; make a new pipeline with another id"),))
         config = services.pipelines.load_sent(sent)
+        services.pipelines.require_own_tables(config)
     except ApiError as error:
         return Edit(_difference(_text(stored), text), error.problems or (Problem("", str(error)),))
     try:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 
 from glassflow_dagster.api.errors import ApiError, not_found
 from glassflow_dagster.api.guard import PAGES
-from glassflow_dagster.api.services import Given
+from glassflow_dagster.api.services import Given, Services
 from glassflow_dagster.config.problems import Problem
 from glassflow_dagster.ui.draft_store import KeptDraft
 from glassflow_dagster.ui.forms import Form
@@ -53,7 +53,7 @@ async def ask(draft_id: str, step_name: str, request: Request, services: Given) 
 async def answer(draft_id: str, step_name: str, request: Request, services: Given, form: Form) -> Response:
     """Examine the answers of a step, and show the next one; with `action=test` the same one, with what was found."""
     kept, step = _kept(request, draft_id), _step(step_name)
-    refused, message = await services.slow.run(_answer, kept, step, form)
+    refused, message = await services.slow.run(_answer, services, kept, step, form)
     if refused is not None or form.get("action") == "test":
         return await services.slow.run(_form, request, draft_id, kept, step, refused, message)
     following = after(kept.draft, step)
@@ -101,9 +101,10 @@ def _step(name: str) -> Step:
     return step
 
 
-def _answer(kept: KeptDraft, step: Step, form: Mapping[str, str]) -> tuple[_Refused | None, str]:
+def _answer(services: Services, kept: KeptDraft, step: Step, form: Mapping[str, str]) -> tuple[_Refused | None, str]:
     """Examine answers; return what is wrong with them, or what was found."""
     with kept.lock:
+        kept.draft.writers = services.catalog.writers()
         try:
             message = step.answer(kept.draft, form)
         except AnswerRefused as error:
@@ -117,7 +118,8 @@ def _answer(kept: KeptDraft, step: Step, form: Mapping[str, str]) -> tuple[_Refu
 def _form(  # noqa: PLR0913, PLR0917 - the last two are of answers only
     request: Request, draft_id: str, kept: KeptDraft, step: Step, refused: _Refused | None = None, message: str = ""
 ) -> Response:
-    draft = kept.draft
+    draft, services = kept.draft, request.app.state.services
+    draft.writers = services.catalog.writers()
     questions = step.ask(draft)
     previous = before(draft, step)
     steps = steps_of(draft)

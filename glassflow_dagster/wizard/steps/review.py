@@ -6,7 +6,9 @@ from typing import Any
 
 from glassflow_dagster.config.definition_text import parse_definition
 from glassflow_dagster.config.load import warnings
+from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.problems import BUILT, DefinitionError
+from glassflow_dagster.config.shared_tables import Writer, sharing_problems
 from glassflow_dagster.wizard.checking import load, public_text, with_secrets
 from glassflow_dagster.wizard.definition import definition_of, proposed_id
 from glassflow_dagster.wizard.draft import Draft
@@ -33,13 +35,21 @@ def final_definition(draft: Draft, answers: Answers) -> dict[str, Any]:
     edited, definition = _meant(draft, answers)
     draft.text = edited
     draft.pipeline_id, draft.name = str(definition.get("pipeline_id") or ""), str(definition.get("name") or "")
-    load(definition)
+    _load(definition, draft)
     return definition
 
 
 def check(draft: Draft, answers: Answers) -> list[str]:
     """Return warnings on the definition that the answers mean; raises `AnswerRefused`. The draft stays as it is."""
-    return warnings(load(_meant(draft, answers)[1]))
+    return warnings(_load(_meant(draft, answers)[1], draft))
+
+
+def _load(definition: dict[str, Any], draft: Draft) -> PipelineConfig:
+    """Load a definition; raises `AnswerRefused` with every mistake, and for a table that another one writes to."""
+    config = load(definition)
+    if found := sharing_problems(Writer.of(config), draft.writers):
+        raise AnswerRefused(found)
+    return config
 
 
 def _meant(draft: Draft, answers: Answers) -> tuple[str | None, dict[str, Any]]:
@@ -58,7 +68,7 @@ def _meant(draft: Draft, answers: Answers) -> tuple[str | None, dict[str, Any]]:
 
 
 def _answer(draft: Draft, answers: Answers) -> str:
-    found = warnings(load(final_definition(draft, answers)))
+    found = warnings(_load(final_definition(draft, answers), draft))
     draft.done.add("review")
     return "\n".join(["The definition is valid.", *found])
 

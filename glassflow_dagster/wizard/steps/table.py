@@ -9,9 +9,11 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.clickhouse.client import connect
 from glassflow_dagster.clickhouse.names import list_columns, list_tables
 from glassflow_dagster.config.model.types import parse_column_type, unsupported_reason
+from glassflow_dagster.config.shared_tables import Writer, others_of, sharing_problems
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.wizard.definition import address_of, proposed_table
 from glassflow_dagster.wizard.draft import Draft, ServerColumn, Target
-from glassflow_dagster.wizard.questions import Answers, Option, Question, refused, required
+from glassflow_dagster.wizard.questions import AnswerRefused, Answers, Option, Question, refused, required
 from glassflow_dagster.wizard.steps.step import Step
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -23,7 +25,7 @@ _COMPUTED = {"MATERIALIZED", "ALIAS", "EPHEMERAL"}
 
 def _ask(draft: Draft) -> list[Question]:
     database = draft.target.database if draft.target else "analytics"
-    table = draft.target.table if draft.target else re.sub(r"\W", "_", draft.source.topic)
+    table = draft.target.table if draft.target else proposed_table(draft, database)
     return [
         Question(
             "database", "Database", "suggest", database, tuple(map(Option, draft.databases)),
@@ -37,7 +39,10 @@ def _ask(draft: Draft) -> list[Question]:
 
 
 def tables_of(draft: Draft, database: str) -> tuple[Option, ...]:
-    """Return the tables of a database, with their engines; without the product's own. Empty without an answer."""
+    """Return the tables of a database, with their engines; without the product's own. Empty without an answer.
+
+    The remark names the pipelines that write to a table already.
+    """
     if database not in draft.databases:
         return ()
     try:
@@ -45,7 +50,17 @@ def tables_of(draft: Draft, database: str) -> tuple[Option, ...]:
     except GlassflowError:
         # They are suggestions: the answer is checked.
         return ()
-    return tuple(Option(each["name"], remark=each["engine"]) for each in found if not each["name"].startswith(_OWN))
+    return tuple(
+        Option(each["name"], remark=", ".join([each["engine"], *_written_by(draft, database, each["name"])]))
+        for each in found
+        if not each["name"].startswith(_OWN)
+    )
+
+
+def _written_by(draft: Draft, database: str, table: str) -> list[str]:
+    """Return a remark on each pipeline that writes to a table."""
+    others = others_of(address_of(draft, database, table), "", draft.writers)
+    return [f"written by {other.pipeline_id}" for other in others]
 
 
 def _answer(draft: Draft, answers: Answers) -> str:
@@ -63,15 +78,27 @@ def _answer(draft: Draft, answers: Answers) -> str:
         for each in found
         if each["default_kind"] not in _COMPUTED and _can_be_filled(each["type"])
     )
-    target = Target(database, table, columns if found else None)
+    shared = _is_shared(draft, database, table)
+    target = Target(database, table, columns if found else None, shared)
     if target != draft.target:
         draft.mapping, draft.order_by = (), ""
         draft.forget("columns")
     draft.target = target
     draft.answered("table")
     if found:
-        return f"{database}.{table} has {len(columns)} column{'s' if len(columns) != 1 else ''} to fill."
+        also = " Other pipelines write to it, too (sink.shared_table)." if shared else ""
+        return f"{database}.{table} has {len(columns)} column{'s' if len(columns) != 1 else ''} to fill.{also}"
     return f"{database}.{table} is new; it is created when the pipeline starts."
+
+
+def _is_shared(draft: Draft, database: str, table: str) -> bool:
+    """Return whether other pipelines write to a table; raises `AnswerRefused` unless they say that they share it."""
+    address = address_of(draft, database, table)
+    others = others_of(address, "", draft.writers)
+    asked = Writer("", None, all(other.shares for other in others), {address: "table"})
+    if found := sharing_problems(asked, draft.writers):
+        raise AnswerRefused(found)
+    return bool(others)
 
 
 def _can_be_filled(kind: str) -> bool:

@@ -129,12 +129,16 @@ def test_starting_over_needs_empty_tables_also_behind_views(started: StartedPipe
     execute(started.client, f"CREATE TABLE {started.database}.sums (id Int64) ENGINE = MergeTree ORDER BY id")
     target = f"{started.database}.v TO {started.database}.sums"
     execute(started.client, f"CREATE MATERIALIZED VIEW {target} AS SELECT id FROM {started.database}.t")
-    require_empty(started.client, [started.table])
+    require_empty(started.client, started.config, [started.table])
     started.write()
     for left in (("t", "sums"), ("sums",)):
         statements = "; ".join(f"TRUNCATE TABLE `{started.database}`.`{name}`" for name in left)
         with pytest.raises(CheckpointError, match="must be empty for --start-over") as raised:
-            require_empty(started.client, [started.table])
+            require_empty(started.client, started.config, [started.table])
         assert str(raised.value).endswith(statements)
+        shared = sms_status(table="t", create_table=None, shared_table=True)
+        with pytest.raises(CheckpointError, match="since other pipelines have rows there, too") as raised:
+            require_empty(started.client, shared, [started.table])
+        assert "TRUNCATE" not in str(raised.value)
         execute(started.client, f"TRUNCATE TABLE {started.database}.{left[0]}")
-    require_empty(started.client, [started.table])
+    require_empty(started.client, started.config, [started.table])
