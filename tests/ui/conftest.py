@@ -1,6 +1,6 @@
 """The pages, served by this process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ class Site(Api):
 
 
 @pytest.fixture
-def site(serve: Callable[..., Api], no_drivers: None) -> Site:  # noqa: ARG001 - it patches
+def site(serve: Callable[..., Api], no_drivers: None) -> Iterator[Site]:  # noqa: ARG001 - it patches
     kept: list[PageState] = []
 
     def extend(app: FastAPI) -> None:
@@ -30,7 +30,8 @@ def site(serve: Callable[..., Api], no_drivers: None) -> Site:  # noqa: ARG001 -
         kept.append(app.state.pages)
 
     api = serve(extend=extend)
-    return Site(**vars(api), pages=kept[0])
+    yield Site(**vars(api), pages=kept[0])
+    api.wait_for_starts()
 
 
 def send_form(api: Api, path: str, **fields: str) -> httpx.Response:
