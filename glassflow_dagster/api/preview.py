@@ -31,7 +31,7 @@ from glassflow_dagster.streaming.stages.scope import Scope, field_scope
 from glassflow_dagster.streaming.stages.transform import transform
 
 _COLUMNS = (
-    "sample int, value binary, topic string, partition int, offset bigint, timestamp timestamp, key binary, "
+    "sample int, value binary, topic string, partition int, offset bigint, timestamp bigint, key binary, "
     "batch_time timestamp, headers array<struct<key: string, value: binary>>"
 )
 _REGISTRY_SECONDS = 10.0
@@ -77,7 +77,7 @@ def _frame(spark: SparkSession, records: Sequence[Record]) -> DataFrame:
     rows = [
         (
             index, record.value, record.topic, record.partition, record.offset,
-            now if record.timestamp_ms is None else datetime.fromtimestamp(record.timestamp_ms / 1000, UTC),
+            round(now.timestamp() * 1000) if record.timestamp_ms is None else record.timestamp_ms,
             record.key, now, [*record.headers] or None,
         )
         for index, record in enumerate(records)

@@ -30,7 +30,13 @@ from glassflow_dagster.kafka.client import client_settings
 from glassflow_dagster.kafka.errors import KafkaUnreachable
 from glassflow_dagster.kafka.records import read_to_end
 from glassflow_dagster.kafka.replay_headers import Replay, read_replay, without_replay
-from glassflow_dagster.kafka.replay_topic import REPLAY_PARTITION, ensure_replay_topic
+from glassflow_dagster.kafka.replay_topic import (
+    ANY_TIMESTAMP,
+    MAX_RECORD_SETTING,
+    REPLAY_PARTITION,
+    TIMESTAMP_SETTINGS,
+    ensure_replay_topic,
+)
 from glassflow_dagster.kafka.topics import offsets, topic_ids
 
 Report = Callable[[str], None]
@@ -244,6 +250,8 @@ class _Sender:
             **client_settings(config.source.connection_params),
             "transactional.id": config.replay_topic,
             "message.max.bytes": _LARGEST_RECORD,
+            # The topic's limit counts compressed bytes, and so did that of the source topic.
+            "compression.type": "gzip",
         })  # fmt: skip
         with self._explaining():
             self._producer.init_transactions(_TRANSACTION_SECONDS)
@@ -311,8 +319,15 @@ class _Sender:
         where, topic = dead_letter.position, self._config.replay_topic
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return (
-                f"topic {topic!r} rejects the dead letter of {where}: it is too large; raise max.message.bytes of the "
-                "topic, or exclude it with --where"
+                f"topic {topic!r} rejects the dead letter of {where}: it is too large; raise {MAX_RECORD_SETTING} of "
+                "the topic, or exclude it with --where"
+            )
+        if error.code() == KafkaError.INVALID_TIMESTAMP:
+            older, *newer = TIMESTAMP_SETTINGS
+            return (
+                f"topic {topic!r} rejects the dead letter of {where}: its timestamp, {dead_letter.timestamp_ms} "
+                f"milliseconds since 1970, is too far from now; set {' and '.join(newer)} (before Kafka 3.6 {older}) "
+                f"of the topic to {ANY_TIMESTAMP}, or exclude it with --where"
             )
         return f"topic {topic!r} rejects the dead letter of {where}: {error.str()}; fix that and replay again"
 

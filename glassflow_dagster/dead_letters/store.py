@@ -6,7 +6,7 @@ A condition is SQL on the columns of the dead letter table and on `replayed`: wh
 import base64
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from clickhouse_connect.driver.client import Client
@@ -28,6 +28,7 @@ from glassflow_dagster.dead_letters.condition import WrongCondition, within_pare
 from glassflow_dagster.kafka.schema_values import NotDecodedError, UnusableSchemaError, ValueReader
 
 ALL = "1"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class DeadLetterStore:
 
 
 def as_json(dead_letter: DeadLetter, decoded: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return a dead letter as values for JSON: times in ISO 8601; bytes as text if they are UTF-8, else Base64.
+    """Return a dead letter as values for JSON: times as `_iso` writes them; bytes as text if UTF-8, else Base64.
 
     decoded: what `decoded_value` has found, for the key of that name.
     """
@@ -159,4 +160,11 @@ def readable(content: bytes | None) -> str | dict[str, str] | None:
 
 
 def _iso(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    """Return a time in ISO 8601; as `1700000000000000 ms` where it is after the year 9999, or before the year 1.
+
+    Kafka takes any timestamp of a producer, as one in microseconds.
+    """
+    try:
+        return (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return f"{milliseconds} ms"

@@ -39,7 +39,7 @@ _JSON_KEY = Encoding("json", schema=None, of_registry=False, part="key")
 
 # The columns of a record. All but value and key are made up, as a sample is not in Kafka.
 _RECORD = (
-    "value binary, topic string, partition int, offset bigint, timestamp timestamp, key binary, batch_time timestamp, "
+    "value binary, topic string, partition int, offset bigint, timestamp bigint, key binary, batch_time timestamp, "
     "headers array<struct<key string, value binary>>"
 )
 
@@ -116,8 +116,8 @@ def _decode(spark: SparkSession, sample: Sample) -> DataFrame:
     # With its zone: pyspark takes a time without one for local time.
     now = datetime.now(UTC)
     row = {
-        "value": sample.value, "topic": "sample", "partition": 0, "offset": 0, "timestamp": now, "key": sample.key,
-        "batch_time": now, "headers": None,
+        "value": sample.value, "topic": "sample", "partition": 0, "offset": 0,
+        "timestamp": round(now.timestamp() * 1000), "key": sample.key, "batch_time": now, "headers": None,
     }  # fmt: skip
     record = spark.createDataFrame([row], _RECORD)
     return decode(record, [sample.decoder])

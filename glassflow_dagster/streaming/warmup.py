@@ -35,7 +35,7 @@ from glassflow_dagster.streaming.stages.record_counter import (
 from glassflow_dagster.streaming.stages.source import batch_time
 
 _RECORD_SCHEMA = (
-    "topic string, topic_rank int, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
+    "topic string, topic_rank int, partition int, offset bigint, timestamp bigint, key binary, value binary, "
     "headers array<struct<key string, value binary>>"
 )
 _TOPICS = ("left", "right")
@@ -106,7 +106,7 @@ def _load_classes(spark: SparkSession) -> None:
 
 def _records(spark: SparkSession, folder: Path) -> DataFrame:
     """Write records of two topics to files, and return them as a stream; columns: those of `read_records`."""
-    now = datetime.now(UTC)
+    now = round(datetime.now(UTC).timestamp() * 1000)
     # Columns as in `_RECORD_SCHEMA`. Each topic has two partitions, and each id comes twice: the second is a duplicate.
     rows: list[tuple[Any, ...]] = [
         (topic, rank, index % 2, index, now, b"", json.dumps({"id": str(index // 2), "n": index}).encode(), [])

@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from glassflow_dagster.api.preview import preview as preview_records
+from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.kafka.records import Record
 from tests import definition as v3
 from tests.api.conftest import Api, deduplicating
 
@@ -115,6 +118,19 @@ def test_transforms_and_tables_are_tried(trying: Api) -> None:
     definition["sink"]["match"] = "all"
     rows = [each["rows"] for each in preview(trying, definition, samples)]
     assert [[row["table"] for row in each] for each in rows] == [["d.orders"], ["d.large"]]
+
+
+def test_records_of_a_topic_are_tried_whatever_their_timestamps_are(spark: SparkSession) -> None:
+    definition = deduplicating()
+    definition["sink"]["mapping"][1] = v3.mapping("_timestamp", "Float64")
+    config = PipelineConfig.model_validate(definition)
+    times = [1_700_000_000_000 * unit for unit in (1, 1000, 1_000_000)]
+    records = [
+        Record("orders", 0, offset, time, None, b'{"order_id":"%d","amount":1}' % offset, ())
+        for offset, time in enumerate(times)
+    ]
+    found = preview_records(spark, config, config.source, records)
+    assert [each["rows"][0]["columns"]["_timestamp"] for each in found] == [time / 1000 for time in times]
 
 
 def test_a_joins_source_is_tried_up_to_the_join(trying: Api) -> None:

@@ -84,7 +84,7 @@ class DeadLetterPipeline(Batches):
             "topic": [record.topic for record in records],
             "partition": [record.partition for record in records],
             "offset": [record.offset for record in records],
-            "timestamp": pa.array([_TIMESTAMP] * count, pa.timestamp("ms", "UTC")),
+            "timestamp": [_TIMESTAMP] * count,
             "key": pa.array([record.key for record in records], pa.binary()),
             "value": pa.array([record.value for record in records], pa.binary()),
             "headers": pa.array(headers, _HEADERS),
@@ -98,8 +98,9 @@ class DeadLetterPipeline(Batches):
         batch = DeadLetterBatch(*names, self.batches, batch_time_ms, self.config.replay_topic, expires_at)
         dead_letters = batch.rows(pa.table(raw))
         for name, value in changes.items():
+            field = dead_letters.schema.field(name)
             dead_letters = dead_letters.set_column(
-                dead_letters.column_names.index(name), name, pa.array([value] * count)
+                dead_letters.column_names.index(name), field, pa.array([value] * count, field.type)
             )
         self.insert(self.database, DEAD_LETTERS.name, dead_letters)
         if is_open:

@@ -1,5 +1,6 @@
 """Replay of dead letters, exactly once, on real Kafka and ClickHouse without Spark."""
 
+import os
 import time
 from collections.abc import Iterable, Iterator
 from itertools import cycle
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from glassflow_dagster.bookkeeping.dead_letters import DEAD_LETTERS, DeadLetter
 from glassflow_dagster.bookkeeping.replays import REPLAYS
@@ -163,11 +165,42 @@ def test_a_second_replay_ends_the_first_while_it_sends(pipeline: DeadLetterPipel
 
 
 def test_a_record_that_the_topic_does_not_take_is_named_and_sends_nothing(pipeline: DeadLetterPipeline) -> None:
-    pipeline.batch(b"a", b"x" * 3_000_000)
+    pipeline.batch(b"a", os.urandom(3_000_000))
     with pytest.raises(GlassflowError, match=r"dead letter of .*/0/1: it is too large; raise max.message.bytes"):
         replay(pipeline.config, "1", no_report)
     assert values(pipeline) == []
     assert replay(pipeline.config, "length(value) < 1000", no_report).sent == 1
+
+
+def test_a_timestamp_that_the_topic_does_not_take_is_named_with_the_settings(pipeline: DeadLetterPipeline) -> None:
+    """Of a topic that somebody else has created; that of a replay takes any."""
+    admin = AdminClient({"bootstrap.servers": pipeline.config.source.connection_params.brokers[0]})
+    topic = pipeline.config.replay_topic
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    pipeline.batch(b"micros", timestamp=1_700_000_000_000_000)
+    with pytest.raises(GlassflowError, match=r"/0/0: its timestamp, 1700000000000000 .*; set message.timestamp.before"):
+        replay(pipeline.config, "1", no_report)
+
+
+def test_what_the_source_topic_has_taken_is_taken_again(pipeline: DeadLetterPipeline) -> None:
+    """A record that fits compressed only, many small ones, and timestamps of any size, however old they are now."""
+    topic, brokers = pipeline.config.source.topic, pipeline.config.source.connection_params.brokers[0]
+    limit = ConfigEntry("max.message.bytes", "20000", incremental_operation=AlterConfigOpType.SET)
+    small = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[limit])
+    admin = AdminClient({"bootstrap.servers": brokers})  # kept: its futures end with it
+    admin.incremental_alter_configs([small])[small].result(30)
+    sent = [b"x" * 3_000_000, *(os.urandom(10_000) for _ in range(50))]
+    pipeline.batch(*sent)
+    times = [1_700_000_000_000_000, 1_700_000_000_000_000_000, 1, -1]
+    for timestamp in times:
+        pipeline.batch(str(timestamp).encode(), timestamp=timestamp)
+
+    assert replay(pipeline.config, "1", no_report).sent == len(sent) + len(times)
+
+    records = pipeline.topic()
+    assert [record.value for record in records[: len(sent)]] == sent
+    # A record without a timestamp gets the present time.
+    assert [record.timestamp_ms for record in records[len(sent) : -1]] == times[:-1]
 
 
 def test_ctrl_c_leaves_nothing_behind(pipeline: DeadLetterPipeline, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -378,13 +378,13 @@ def _is_retried(block: pa.Table) -> bool:
 
 
 def _measure_ages(timestamps: pa.ChunkedArray, measures: Measures) -> None:
-    """Count the ages of rows that were just inserted. timestamps: microseconds since 1970; NULL is not counted.
+    """Count the ages of rows that were just inserted. timestamps: milliseconds since 1970; NULL is not counted.
 
     Rows that the server refused are among them: they were decided at the same time.
     """
     known = timestamps.drop_null().to_numpy()
-    # A producer's clock may be ahead of this machine's.
-    measures.add_rows(((time.time_ns() // 1000 - known) / 1e6).clip(min=0.0))
+    # A producer's clock may be ahead of this machine's. In floating point, as Kafka takes timestamps of any size.
+    measures.add_rows((time.time() - known / 1e3).clip(min=0.0))
 
 
 def _struct_columns(table: pa.Table, name: str) -> dict[str, pa.ChunkedArray]:

@@ -15,7 +15,7 @@ def keep_raw_of_dead_letters(events: DataFrame, *more: str) -> DataFrame:
 
     Columns in: those of `read_records`, fields, error, drop_reason, exempt, row, and `more`, which pass unchanged.
     Columns out: topic_rank INT, partition INT, offset LONG, fields, row, drop_reason, exempt, size INT (bytes of the
-    raw value), timestamp LONG (Kafka's, microseconds since 1970), dead_letter STRUCT<topic, timestamp, key, value,
+    raw value), timestamp LONG (Kafka's, milliseconds since 1970), dead_letter STRUCT<topic, timestamp, key, value,
     headers ARRAY<STRUCT<name, value>>, stage, reason>, NULL for a good record, and `more`. Of an OTLP source also item
     INT, and event BINARY: the value of an event that becomes a row, which Kafka does not have by itself. The size of a
     row that stands for a record is that of the record's events.
@@ -30,7 +30,7 @@ def keep_raw_of_dead_letters(events: DataFrame, *more: str) -> DataFrame:
         "row",
         "drop_reason",
         "exempt",
-        F.unix_micros("timestamp").alias("timestamp"),
+        "timestamp",
         *size_and_dead_letter(*((RECORD_SIZE,) if RECORD_SIZE in events.columns else ())),
         *more,
     )
@@ -61,7 +61,7 @@ def dead_letters_of_joined(rows: DataFrame, scope: Scope) -> DataFrame:
     headers = rows.select("dead_letter.headers").schema["headers"].dataType
     struct = F.struct(
         F.lit(None).cast("string").alias("topic"),
-        F.lit(None).cast("timestamp").alias("timestamp"),
+        F.lit(None).cast("bigint").alias("timestamp"),
         F.lit(None).cast("binary").alias("key"),
         event.cast("binary").alias("value"),
         F.lit(None).cast(headers).alias("headers"),

@@ -13,15 +13,15 @@ from glassflow_dagster.expressions.columns.compile import BATCH_TIME
 from glassflow_dagster.expressions.columns.outputs import FIELD_TYPES
 from glassflow_dagster.streaming.stages.source_index import FIELDS
 
-# Kafka's metadata as columns: times are seconds with a fraction, as in a field (a double keeps microseconds exact).
+# Kafka's metadata as columns, besides its timestamp.
 _METADATA_CASTS = {
     "_topic": "string",
     "_key": "string",
-    "_timestamp": "double",
     "_batch_time": "double",
     "_partition": "bigint",
     "_offset": "bigint",
 }
+_MILLISECONDS_PER_SECOND = 1000
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,11 @@ def _field(declared: SchemaField, fields: str) -> Column:
 
 def _metadata() -> dict[str, Column]:
     """Return the columns of Kafka's metadata by name, `_topic` and so on."""
+    # Times are seconds with a fraction, as in a field; a double keeps microseconds exact.
+    timestamp = F.col("timestamp") / F.lit(_MILLISECONDS_PER_SECOND)
     headers = F.coalesce(F.call_function("glassflow_headers", F.col("headers")), F.lit("{}"))
     return {
         **{name: F.col(name.removeprefix("_")).cast(cast) for name, cast in _METADATA_CASTS.items()},
+        "_timestamp": timestamp,
         "_headers": headers,
     }

@@ -30,6 +30,9 @@ _UNEVEN = 1.5
 # The index of each bound in an offset range [first, until).
 _FIRST, _UNTIL = 0, 1
 
+# Spark's Kafka source, with other rows and another limit (scala/spark/BoundedKafka.scala).
+_FORMAT = "glassflow.BoundedKafka"
+
 # Brokers that create topics automatically would bring a deleted topic back, empty.
 _NOTHING_CREATED = {"kafka.allow.auto.create.topics": "false"}
 
@@ -118,7 +121,7 @@ def kafka_stream(  # noqa: PLR0913 - what a stream is made of
     """Read topics as one stream. The `BatchBound` of the query's name may limit a micro-batch further.
 
     query: that name. until_caught_up: the query ends when all is read, and need not wait for full batches.
-    Columns out: those of Spark's Kafka source, with headers.
+    Columns out: key, value, topic, partition, offset, timestamp and headers, as `read_records` describes them.
     """
     options = {
         **spark_options(source.connection_params),
@@ -140,7 +143,7 @@ def kafka_stream(  # noqa: PLR0913 - what a stream is made of
         # A query that ends when all is read must not wait for a full batch.
         options["minOffsetsPerTrigger"] = str(limits.start_records)
         options["maxTriggerDelay"] = f"{limits.start_after_ms}ms"
-    return spark.readStream.format("glassflow.BoundedKafka").options(**options).load()
+    return spark.readStream.format(_FORMAT).options(**options).load()
 
 
 def read_records(stream: DataFrame, topics: Sequence[str]) -> DataFrame:
@@ -148,8 +151,8 @@ def read_records(stream: DataFrame, topics: Sequence[str]) -> DataFrame:
 
     Columns in: those of `kafka_stream`.
     Columns out: topic STRING, topic_rank INT (the topic's index in the subscription), partition INT, offset LONG,
-    timestamp TIMESTAMP, key BINARY, value BINARY, headers ARRAY<STRUCT<key STRING, value BINARY>>, batch_time TIMESTAMP
-    (Spark's logged time of the micro-batch).
+    timestamp LONG (milliseconds since 1970; of any size, as Kafka takes what producers give), key BINARY, value BINARY,
+    headers ARRAY<STRUCT<key STRING, value BINARY>>, batch_time TIMESTAMP (Spark's logged time of the micro-batch).
     """
     return stream.select(*_columns(topics), batch_time().alias("batch_time"))
 
@@ -175,7 +178,7 @@ def read_ranges(
         "includeHeaders": "true",
         "failOnDataLoss": "true",
     }
-    return spark.read.format("kafka").options(**options).load().select(*_columns(topics))
+    return spark.read.format(_FORMAT).options(**options).load().select(*_columns(topics))
 
 
 def _offsets_json(ranges: Mapping[str, Mapping[int, tuple[int, int]]], bound: int) -> str:
@@ -184,7 +187,7 @@ def _offsets_json(ranges: Mapping[str, Mapping[int, tuple[int, int]]], bound: in
 
 
 def _columns(topics: Sequence[str]) -> list[str | Column]:
-    """Return the columns of a record as Spark's Kafka source has them, and its topic_rank."""
+    """Return the columns of a record as the source has them, and its topic_rank."""
     rank = _rank(topics).alias("topic_rank")
     return ["topic", rank, "partition", "offset", "timestamp", "key", "value", "headers"]
 

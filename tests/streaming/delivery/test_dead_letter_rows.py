@@ -27,7 +27,7 @@ def dead_letter(topic: str, stage: str, headers: list[tuple[str, bytes | None]],
         "key": None,
         "value": b"\xff",
     }
-    types = pa.schema([("timestamp", pa.timestamp("us", "UTC")), ("partition", pa.int32()), ("offset", pa.int64())])
+    types = pa.schema([("timestamp", pa.int64()), ("partition", pa.int32()), ("offset", pa.int64())])
     raw |= {"stage": stage, "reason": "why", "item": item, "only_table": "", "passed_dedup": stage == "insert"}
     columns = {
         name: pa.array([value], types.field(name).type if name in types.names else None) for name, value in raw.items()

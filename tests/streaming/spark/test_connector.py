@@ -8,9 +8,10 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -49,12 +50,12 @@ _LOST = re.compile(r"DATA_LOSS|data may have been lost|OffsetOutOfRange|out of r
 class Topic:
     """A topic of one test, with two partitions."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self.name = f"t{uuid.uuid4().hex[:10]}"
         self.options = {"kafka.bootstrap.servers": stack.kafka, "subscribe": self.name, "includeHeaders": "true"}
         self._brokers = stack.kafka
         self._admin = AdminClient({"bootstrap.servers": stack.kafka})
-        self._admin.create_topics([NewTopic(self.name, 2, 1)])[self.name].result(30)
+        self._admin.create_topics([NewTopic(self.name, 2, 1, config={**settings})])[self.name].result(30)
 
     def send(self, values: list[str], partition: int = 0, timestamp: int = FIRST) -> None:
         sender = Sender(self._brokers)
@@ -232,6 +233,53 @@ def test_batches_differ_in_their_time_but_not_in_their_code(
     times, counts = zip(*seen, strict=True)
     assert len(set(times)) == 3
     assert len(set(counts)) == 1
+
+
+def test_every_reader_has_a_timestamp_as_the_producer_gave_it(
+    spark: SparkSession, stack: Stack, tmp_path: Path
+) -> None:
+    """Nanoseconds since 1970 are no TIMESTAMP of Spark's. Brokers before 4.0 take them by default."""
+    settings = {f"message.timestamp.{side}.max.ms": str(2**63 - 1) for side in ("before", "after")}
+    topic = Topic(stack, settings)
+    times = [FIRST, FIRST * 1000, FIRST * 1_000_000, 2**63 - 1]
+    for time_ms in times:
+        topic.send(["a"], timestamp=time_ms)
+    source = topic.source()
+    ranges = {topic.name: {0: (0, len(times))}}
+    bounded = read_ranges(spark, source, [topic.name], ranges).orderBy("offset").collect()
+    assert [row.timestamp for row in bounded] == times
+    # A header's name may occur twice, and its value may be null.
+    assert [(header.key, header.value) for header in bounded[0].headers] == [("h", b"1"), ("h", None)]
+
+    seen: list[int] = []
+    limits = BatchLimits(start_records=1, start_after_ms=0, max_records=10)
+    records = stream_of(spark, source, topic, limits)
+    writer = records.writeStream.foreachBatch(
+        lambda batch, _: seen.extend(row.timestamp for row in batch.orderBy("offset").collect())
+    )
+    writer.trigger(availableNow=True).option("checkpointLocation", str(tmp_path)).start().awaitTermination()
+    assert seen == times
+
+    options = java(spark).org.apache.spark.sql.util.CaseInsensitiveStringMap(topic.options)
+    kafka010 = java(spark).org.apache.spark.sql.kafka010
+    tail = kafka010.KafkaTail(options, len(times))
+    try:
+        start = json.dumps({topic.name: {"0": 0, "1": 0}})
+        tail.goTo(java(spark).org.apache.spark.sql.execution.streaming.runtime.SerializedOffset(start))
+        wait_for_tail(tail, len(times))
+        rows = tail.take()
+        timestamp = kafka010.KafkaRows.Schema().fieldIndex("timestamp")
+        # A row is overwritten by the next one.
+        assert [rows.next().getLong(timestamp) for _ in times] == times
+    finally:
+        tail.close()
+
+
+def wait_for_tail(tail: Any, records: int) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while tail.size() < records:
+        assert time.monotonic() < deadline
+        getattr(tail, "await")(100)  # a keyword of Python's
 
 
 def test_records_that_the_topic_has_lost_stop_the_read(spark: SparkSession, topic: Topic, tmp_path: Path) -> None:

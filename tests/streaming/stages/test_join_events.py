@@ -16,7 +16,7 @@ from glassflow_dagster.streaming.stages.scope import field_scope
 from glassflow_dagster.streaming.stages.source_index import by_source
 
 RECORD = (
-    "value binary, source int, topic string, partition int, offset bigint, timestamp timestamp, key binary, "
+    "value binary, source int, topic string, partition int, offset bigint, timestamp bigint, key binary, "
     "batch_time timestamp, headers array<struct<key string, value binary>>"
 )
 

@@ -388,13 +388,13 @@ def test_kafkas_own_columns_can_be_mapped(spark: SparkSession) -> None:
     fields = [SchemaField(name="x", type="int")]
     columns = {
         "_topic": "String", "_partition": "UInt32", "_offset": "UInt64", "_key": "Nullable(String)",
-        "_timestamp": "DateTime64(6)", "_batch_time": "DateTime64(3)",
+        "_timestamp": "DateTime64(3)", "_batch_time": "DateTime64(3)",
     }  # fmt: skip
     mapping = [Mapping(name=name, column_name=name, column_type=kind) for name, kind in columns.items()]
     time = datetime(2026, 1, 2, 3, 4, 5, 678901)
     records = spark.createDataFrame(
-        [(b'{"x":1}', "t", 3, 2**40, None, time, time)],
-        f"{RECORD}, topic string, partition int, offset bigint, key binary, timestamp timestamp, batch_time timestamp",
+        [(b'{"x":1}', "t", 3, 2**40, None, 1_767_323_045_678, time)],
+        f"{RECORD}, topic string, partition int, offset bigint, key binary, timestamp bigint, batch_time timestamp",
     )
     types = {name: parse_column_type(kind) for name, kind in columns.items()}
     row = (
@@ -403,7 +403,7 @@ def test_kafkas_own_columns_can_be_mapped(spark: SparkSession) -> None:
         .collect()[0]
     )
     values = read_row(bytes(row.row), list(types.values()))
-    assert values == ["t", 3, 2**40, None, "2026-01-02T03:04:05.678901Z", "2026-01-02T03:04:05.678000Z"]
+    assert values == ["t", 3, 2**40, None, "2026-01-02T03:04:05.678000Z", "2026-01-02T03:04:05.678000Z"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-// In the package of Spark's Kafka source, as its offsets and its conversion of records are private to it.
+// In the package of Spark's Kafka source, as its offsets are private to it.
 package org.apache.spark.sql.kafka010
 
 import java.time.Duration
@@ -23,7 +23,7 @@ import org.apache.spark.util.UninterruptibleThread
 class KafkaTail(options: CaseInsensitiveStringMap, mostRecords: Int) {
   private val consumer =
     new KafkaConsumer[Array[Byte], Array[Byte]](KafkaTail.settings(options, math.max(1, mostRecords)))
-  private val toRow = new KafkaRecordToRowConverter().toUnsafeRowProjector(includeHeaders = true)
+  private val toRow = new KafkaRows
   private val waiting = new ArrayBuffer[ConsumerRecord[Array[Byte], Array[Byte]]]
   private var bytes = 0L
   // Where the next record is read; the waiting ones are before it.
@@ -61,7 +61,7 @@ class KafkaTail(options: CaseInsensitiveStringMap, mostRecords: Int) {
   /** The offset after the waiting records. */
   def end: Offset = KafkaSourceOffset(next)
 
-  /** Take the waiting records out, as rows of Spark's source. A row is overwritten by the next one. */
+  /** Take the waiting records out, as `KafkaRows`. A row is overwritten by the next one. */
   def take(): Iterator[InternalRow] = {
     val taken = waiting.toArray
     clear()

@@ -3,17 +3,17 @@ package glassflow
 import java.util.{EnumSet, Map => JavaMap, Optional, Set => JavaSet}
 import java.util.concurrent.ConcurrentHashMap
 
-import org.apache.spark.sql.connector.catalog.{Column, SupportsRead, Table, TableCapability, TableProvider}
+import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.expressions.Transform
-import org.apache.spark.sql.connector.metric.CustomMetric
-import org.apache.spark.sql.connector.read.{InputPartition, PartitionReaderFactory, Scan, ScanBuilder}
+import org.apache.spark.sql.connector.read._
 import org.apache.spark.sql.connector.read.streaming._
+import org.apache.spark.sql.kafka010.{KafkaRows, KafkaRowsFactory}
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
-/** Spark's own Kafka source, with a limit on the records of a micro-batch that can change while the query runs
-  * (`BatchBound`): maxOffsetsPerTrigger is fixed when the query starts. Its options are those of Spark's source, and
-  * `BoundedKafka.BOUND`. Its checkpoint is the same as that of Spark's source.
+/** Spark's own Kafka source, with two differences. Its rows are `KafkaRows`. The records of a micro-batch have a limit
+  * that can change while the query runs (`BatchBound`): maxOffsetsPerTrigger is fixed when the query starts. Its
+  * options are those of Spark's source, and `BoundedKafka.BOUND`. Its checkpoint is the same as that of Spark's source.
   */
 class BoundedKafka extends TableProvider {
   private lazy val kafka = {
@@ -21,7 +21,7 @@ class BoundedKafka extends TableProvider {
     found.getDeclaredConstructor().newInstance().asInstanceOf[TableProvider]
   }
 
-  override def inferSchema(options: CaseInsensitiveStringMap): StructType = kafka.inferSchema(options)
+  override def inferSchema(options: CaseInsensitiveStringMap): StructType = KafkaRows.Schema
 
   override def getTable(schema: StructType, partitioning: Array[Transform], options: JavaMap[String, String]): Table =
     new BoundedTable(kafka.getTable(schema, partitioning, options).asInstanceOf[Table with SupportsRead])
@@ -48,8 +48,9 @@ object BatchBound {
 
 private class BoundedTable(table: Table with SupportsRead) extends Table with SupportsRead {
   override def name: String = table.name
-  override def columns: Array[Column] = table.columns
-  override def capabilities: JavaSet[TableCapability] = EnumSet.of(TableCapability.MICRO_BATCH_READ)
+  override def columns: Array[Column] = KafkaRows.columns
+  override def capabilities: JavaSet[TableCapability] =
+    EnumSet.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ)
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
     val builder = table.newScanBuilder(options)
@@ -58,11 +59,16 @@ private class BoundedTable(table: Table with SupportsRead) extends Table with Su
 }
 
 private class BoundedScan(scan: Scan, query: String) extends Scan {
-  override def readSchema: StructType = scan.readSchema
+  override def readSchema: StructType = KafkaRows.Schema
   override def description: String = scan.description
-  override def supportedCustomMetrics: Array[CustomMetric] = scan.supportedCustomMetrics
+  override def toBatch: Batch = new KafkaRowsBatch(scan.toBatch)
   override def toMicroBatchStream(checkpoint: String): MicroBatchStream =
     new BoundedStream(scan.toMicroBatchStream(checkpoint).asInstanceOf[BoundedStream.Sparks], query)
+}
+
+private class KafkaRowsBatch(batch: Batch) extends Batch {
+  override def planInputPartitions(): Array[InputPartition] = batch.planInputPartitions()
+  override def createReaderFactory(): PartitionReaderFactory = KafkaRowsFactory
 }
 
 private object BoundedStream {
@@ -91,7 +97,7 @@ private class BoundedStream(stream: BoundedStream.Sparks, query: String)
   override def deserializeOffset(json: String): Offset = stream.deserializeOffset(json)
   override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] =
     stream.planInputPartitions(start, end)
-  override def createReaderFactory(): PartitionReaderFactory = stream.createReaderFactory()
+  override def createReaderFactory(): PartitionReaderFactory = KafkaRowsFactory
   override def metrics(latest: Optional[Offset]): JavaMap[String, String] = stream.metrics(latest)
   override def commit(end: Offset): Unit = stream.commit(end)
   override def stop(): Unit = stream.stop()
