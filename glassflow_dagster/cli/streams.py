@@ -362,6 +362,8 @@ def _status_lines(name: str, stream: StreamStatus) -> list[str]:
         batch, lag = (number if number is not None else "-" for number in (heartbeat.batch_id, heartbeat.lag))
         if len(heartbeat.lags) > 1:
             lag = f"{lag} ({', '.join(f'{topic} {records}' for topic, records in heartbeat.lags.items())})"
+        if behind := sum(heartbeat.behind_transactions.values()):
+            lag = f"{lag} and {behind:,} behind open transactions"
         rates = (
             f"in {heartbeat.input_rows_per_second:,.0f} rows/s, out {heartbeat.processed_rows_per_second:,.0f} rows/s"
         )

@@ -11,8 +11,10 @@ from glassflow_dagster.driver.heartbeat import DriverState
 from glassflow_dagster.driver.heartbeat_writer import HeartbeatWriter
 from glassflow_dagster.driver.log import DriverLog
 from glassflow_dagster.driver.options import RunOptions
+from glassflow_dagster.driver.pool.launch import more_memory
 from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
 from glassflow_dagster.streaming.checkpoint.storage import open_storage
+from glassflow_dagster.streaming.spark.spark_errors import MORE_MEMORY
 
 T = TypeVar("T")
 
@@ -39,6 +41,12 @@ class RunContext:
     def topic_patience(self) -> float | None:
         """Seconds to wait for a topic; None for ever: a run until caught up cannot, one that keeps running can."""
         return self.options.timeout_seconds if self.options.until_caught_up else None
+
+    @property
+    def more_memory(self) -> str:
+        """How Spark's JVM gets more memory: that of a pool in another way."""
+        pool = self.options.pool_of(self.config)
+        return more_memory(self.options.state, pool) if pool else MORE_MEMORY
 
     def warn(self, text: str) -> None:
         """Report a problem that does not stop the run."""

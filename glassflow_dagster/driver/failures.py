@@ -25,24 +25,24 @@ def disk_failures(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def spark_failures(folder: Path) -> Iterator[None]:
+def spark_failures(folder: Path, more_memory: str) -> Iterator[None]:
     """Turn the loss of Spark's JVM during the block into a `GlassflowError`.
 
-    folder: the pipeline's state folder, which has Spark's log.
+    folder: that of Spark's log. more_memory: how the JVM gets some.
     """
     try:
         yield
     except (Py4JError, ConnectionError) as error:
         raise GlassflowError(
-            f"Spark's JVM ended ({type(error).__name__}): it was killed, or ran out of memory (raise "
-            f"spark.driver.memory); see {folder / SPARK_LOG}; start the pipeline again; it replays the batch"
+            f"Spark's JVM ended ({type(error).__name__}): it was killed, or ran out of memory (then {more_memory}); "
+            f"see {folder / SPARK_LOG}; start the pipeline again; it replays the batch"
         ) from error
 
 
 @contextmanager
-def stream_failures() -> Iterator[None]:
+def stream_failures(more_memory: str) -> Iterator[None]:
     """Turn an exception that Spark raises in the block into a `GlassflowError` that explains it."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        raise GlassflowError(explain_failure(error)) from error
+        raise GlassflowError(explain_failure(error, more_memory=more_memory)) from error

@@ -41,7 +41,8 @@ class PartitionLag(BaseModel):
 class Heartbeat(BaseModel):
     """The state and progress of a driver. Times are seconds since 1970; offsets are the next ones to read.
 
-    lag: the unread records of all topics; lags: those of each source's topic. state_bytes: the size of the query's
+    lag: the unread records of all topics; lags: those of each source's topic. behind_transactions: by topic, the
+    offsets that are not in the lag, as a transaction before them is open. state_bytes: the size of the query's
     state store, in memory and on disk; None where there is no state, or its size is not known yet. submission: the
     driver's, where another host has submitted it (`driver.submission`).
 
@@ -69,6 +70,7 @@ class Heartbeat(BaseModel):
     totals: Totals = Totals()
     lag: int | None = None
     lags: dict[str, int] = {}
+    behind_transactions: dict[str, int] = {}
     state_bytes: int | None = None
     input_rows_per_second: float = 0.0
     processed_rows_per_second: float = 0.0

@@ -20,6 +20,7 @@ from glassflow_dagster.streaming.spark.session import (
     prepare_jvm,
     stop_session,
 )
+from glassflow_dagster.streaming.spark.spark_errors import MORE_MEMORY
 
 _POLL_SECONDS = 0.05
 
@@ -58,12 +59,12 @@ def opened_session(launch: Future[SparkJvm], folder: Path, lock: PipelineLock) -
     launch, folder: of `launching_jvm`. Raises `GlassflowError` when the JVM does not start or dies, and for exceptions
     of Spark's in the block.
     """
-    with spark_failures(folder):
+    with spark_failures(folder, MORE_MEMORY):
         with kept_interrupts():
             spark = launch.result().open_session()
         lock.remember_jvm(jvm_pid(spark))
         try:
-            with stream_failures():
+            with stream_failures(MORE_MEMORY):
                 yield spark
         finally:
             stop_session(spark)

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from glassflow_dagster.driver.heartbeat import PartitionLag
 from glassflow_dagster.streaming.checkpoint.checkpoint import BatchPlan
 from glassflow_dagster.streaming.delivery.batch_writer import WriterProgress
 from glassflow_dagster.streaming.delivery.totals import Totals
@@ -58,6 +59,16 @@ def _lag(source: Any, topics: Sequence[str]) -> dict[str, Any]:
         return {"lag": None}
     behind = {topic: _behind(partitions, end.get(topic, {})) for topic, partitions in latest.items()}
     return {"lag": sum(behind.values()), "lags": {topic: behind[topic] for topic in topics if topic in behind}}
+
+
+def sampled_lag(partition_lags: Mapping[str, Mapping[int, PartitionLag]], topics: Sequence[str]) -> dict[str, Any]:
+    """Return the fields lag and lags by what the brokers said; empty where they did not. topics: of the sources."""
+    records = {topic: sum(lag.records for lag in lags.values()) for topic, lags in partition_lags.items()}
+    return (
+        {"lag": sum(records.values()), "lags": {topic: records[topic] for topic in topics if topic in records}}
+        if records
+        else {}
+    )
 
 
 def _behind(latest: dict[str, int], end: dict[str, int]) -> int:

@@ -19,13 +19,14 @@ class CheckpointConflict(GlassflowError):
 
 
 def query_failure(
-    error: StreamingQueryException, config: PipelineConfig, opened: OpenCheckpoint, client: Client
+    error: StreamingQueryException, config: PipelineConfig, opened: OpenCheckpoint, client: Client, more_memory: str
 ) -> GlassflowError:
     """Return the error that ended a query: a newer driver, records that Kafka no longer has, or Spark's own reason.
 
     `CheckpointConflict` where an older driver has written the checkpoint meanwhile.
 
-    ClickHouse and Kafka are asked for the details that Spark's text lacks; when they do not answer, the text is used.
+    more_memory: how Spark's JVM gets some. ClickHouse and Kafka are asked for the details that Spark's text lacks; when
+    they do not answer, the text is used.
     """
     if Fenced.__name__ in str(error) and (fenced := _find_newer_driver(opened, client)):
         # Raised in a Python worker, it arrives as text only; the query returns it as an exception with all details.
@@ -35,7 +36,7 @@ def query_failure(
         return _find_newer_driver(opened, client) or CheckpointConflict(explain_failure(error))
     if may_lack_records(error) and (lost := _find_lost_records(config, opened.checkpoint)):
         return lost
-    return GlassflowError(explain_failure(error))
+    return GlassflowError(explain_failure(error, more_memory=more_memory))
 
 
 def _find_newer_driver(opened: OpenCheckpoint, client: Client) -> GlassflowError | None:

@@ -160,7 +160,8 @@ class QueryStarter:
             if stages.may_inline(FIRST_RECORDS, self.bound.record_bytes):
                 self.bound.begin_with(FIRST_RECORDS)
             query = stages.start(partial(writer.write, stages), until_caught_up=until_caught_up)
-        return RunningQuery(config, self.prepared.client, self.opened, before, writer, pacer, query, stages)
+        client, more = self.prepared.client, self.run.more_memory
+        return RunningQuery(config, client, self.opened, before, writer, pacer, query, stages, more)
 
     def _watches(self, config: PipelineConfig, tables: Sequence[Table]) -> list[TargetWatch]:
         """Return a watch of each of the sink's tables."""

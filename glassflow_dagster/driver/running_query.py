@@ -38,7 +38,7 @@ class RunningQuery:
     """A query that was started.
 
     before: the ledger's totals of all earlier batches. pacer: None unless it joins. stages: None where Spark's query
-    has them.
+    has them. more_memory: how Spark's JVM gets some.
     """
 
     config: PipelineConfig
@@ -49,6 +49,7 @@ class RunningQuery:
     pacer: BatchPacer | None
     query: StreamingQuery
     stages: BatchQuery | None
+    more_memory: str
 
     def wait(self) -> bool:
         """Wait a second for the query's end; return whether it has ended. `raise_failure` raises its failure."""
@@ -94,4 +95,4 @@ class RunningQuery:
         """Raise `GlassflowError` where the query has failed; that the writer refused a further batch is no failure."""
         error = self.query.exception()
         if error is not None and not self.writer.has_refused_batch:
-            raise query_failure(error, self.config, self.opened, self.client) from error
+            raise query_failure(error, self.config, self.opened, self.client, self.more_memory) from error

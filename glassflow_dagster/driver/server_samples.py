@@ -17,6 +17,7 @@ from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.lag_history import LagHistory
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.end_offsets import EndOffsets
+from glassflow_dagster.kafka.topics import offsets_if_there
 
 # Prometheus asks every 15 to 60 s. One request to a broker every five seconds is no load.
 _LAG_INTERVAL = 5.0  # seconds
@@ -52,6 +53,34 @@ def sampled_servers(run: RunContext, reached: Reached) -> Iterator[None]:
         stopped.set()
 
 
+def report_behind_transactions(run: RunContext) -> None:
+    """Warn of records that a run until caught up has not read, as a transaction before them is still open."""
+    config = run.config
+    try:
+        partitions = [
+            (topic, partition) for topic in config.topics for partition in offsets_if_there(config.connection, topic)
+        ]
+        behind = EndOffsets.open(config.connection, config.source.isolation).behind_transactions(partitions)
+    except GlassflowError as error:
+        # All that could be read is written.
+        run.warn(f"whether records wait behind open transactions is not known: {error}")
+        return
+    for (topic, partition), records in behind.items():
+        run.warn(
+            f"topic {topic!r}, partition {partition}: up to {records:,} records wait behind an open transaction; run "
+            "again when its producer has ended it, or Kafka has after the producer's transaction.timeout.ms "
+            "(kafka-transactions.sh find-hanging and abort, for one that does not end)"
+        )
+
+
+def by_topic(behind: Mapping[tuple[str, int], int]) -> dict[str, int]:
+    """Return the sums of partitions' numbers by topic."""
+    sums: dict[str, int] = {}
+    for (topic, _), number in behind.items():
+        sums[topic] = sums.get(topic, 0) + number
+    return sums
+
+
 @dataclass
 class _Samples:
     """The samples of one pipeline as fields of a heartbeat."""
@@ -63,16 +92,23 @@ class _Samples:
     _store: DeadLetterStore | None = None
 
     def lags(self) -> dict[str, Any]:
-        """Return the lag of each partition that was read from; empty while the brokers do not answer."""
+        """Return the lag of each partition that was read from, and what is behind open transactions.
+
+        Empty while the brokers do not answer.
+        """
         # Before the brokers are asked: a batch in between would read more than they said there is.
         reached = self.reached()
         try:
             self._ends = self._ends or EndOffsets.open(self.config.connection, self.config.source.isolation)
             partitions = [(topic, partition) for topic, offsets in reached.items() for partition in offsets]
             ends = self._ends.read(partitions)
+            behind = self._ends.behind_transactions(partitions)
         except GlassflowError:
-            return {"partition_lags": {}}
-        return {"partition_lags": self._history.lags(time.monotonic(), ends, reached)}
+            return {"partition_lags": {}, "behind_transactions": {}}
+        return {
+            "partition_lags": self._history.lags(time.monotonic(), ends, reached),
+            "behind_transactions": by_topic(behind),
+        }
 
     def dead_letters(self) -> dict[str, Any]:
         """Return the number of dead letters that wait; None while ClickHouse does not answer."""

@@ -16,11 +16,11 @@ from glassflow_dagster.driver.heartbeat import DriverState
 from glassflow_dagster.driver.jvm import jvm_pid
 from glassflow_dagster.driver.key_count import KeyCount
 from glassflow_dagster.driver.log import Level
-from glassflow_dagster.driver.progress import batch_position
+from glassflow_dagster.driver.progress import batch_position, sampled_lag
 from glassflow_dagster.driver.progress_watch import ProgressWatch
 from glassflow_dagster.driver.running_query import RunningQuery
 from glassflow_dagster.driver.schema_watch import Found, SchemaWatch, watched_schema
-from glassflow_dagster.driver.server_samples import sampled_servers
+from glassflow_dagster.driver.server_samples import report_behind_transactions, sampled_servers
 from glassflow_dagster.driver.shared_heartbeat import SharedHeartbeat
 from glassflow_dagster.driver.signals import StopRequest
 from glassflow_dagster.driver.topic_watch import TopicWatch, watched_topics
@@ -108,9 +108,9 @@ def _key_count(run: RunContext, running: RunningQuery) -> KeyCount | None:
 
 
 def _reached(running: RunningQuery) -> dict[str, dict[int, int]]:
-    """Return the next offset to read of each partition, after the last batch; empty before the first."""
-    last = running.written().last or running.opened.checkpoint.last_committed()
-    return last.next_offsets if last else {}
+    """Return the next offset to read of each partition; of a new checkpoint nothing until Spark has begun with it."""
+    last = running.written().last
+    return last.next_offsets if last else running.opened.checkpoint.reached_offsets()
 
 
 def _records_wait(running: RunningQuery) -> bool:
@@ -182,8 +182,10 @@ class _Supervisor:
                 break
             self._report_now_and_then()
         self.running.raise_failure()
-        self.run.heartbeat.update({**self.running.progress(), **self._figures()})
+        self.run.heartbeat.update(self._progress())
         self._report(self.running.written())
+        if self.run.options.until_caught_up and not stop.asked:
+            report_behind_transactions(self.run)
         return Supervised(self.running.written().totals, new_topics, found if found.is_new else None)
 
     def _poll(self) -> dict[str, Any] | None:
@@ -191,7 +193,14 @@ class _Supervisor:
         with self.watch.asking():
             if self.running.wait():
                 return None
-            return {**self.running.progress(), **self._figures()}
+            return self._progress()
+
+    def _progress(self) -> dict[str, Any]:
+        """Return the query's progress as fields of a heartbeat; the lag as the brokers say it where Spark does not."""
+        progress = {**self.running.progress(), **self._figures()}
+        if progress.get("lag") is None:
+            progress |= sampled_lag(self.run.heartbeat.current().partition_lags, self.run.config.source_topics)
+        return progress
 
     def _figures(self) -> dict[str, Any]:
         """Return the figures that only metrics need, as fields of a heartbeat; note how long the last batch took."""

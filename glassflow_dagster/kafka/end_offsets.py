@@ -37,15 +37,31 @@ class EndOffsets:
         return cls(AdminClient(client_settings(connection)), tuple(connection.brokers), level)
 
     def read(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Return the offset of the next record of each partition; one that is gone is left out.
+        """Return the offset of the next record of each partition, for this reader; one that is gone is left out.
 
         Raises `KafkaUnreachable` when a broker does not answer.
         """
+        return self._read(partitions, self.isolation)
+
+    def behind_transactions(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Return how many offsets of each partition the reader cannot read yet, as a transaction before them is open.
+
+        Partitions without any are left out. Offsets of markers count, too. Raises what `read` raises.
+        """
+        if self.isolation == IsolationLevel.READ_UNCOMMITTED:
+            return {}
+        # First, so that what is written in between does not count.
+        written = self._read(partitions, IsolationLevel.READ_UNCOMMITTED)
+        readable = self._read(partitions, IsolationLevel.READ_COMMITTED)
+        behind = {partition: end - readable.get(partition, end) for partition, end in written.items()}
+        return {partition: offsets for partition, offsets in behind.items() if offsets > 0}
+
+    def _read(self, partitions: Sequence[tuple[str, int]], isolation: IsolationLevel) -> dict[tuple[str, int], int]:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {TopicPartition(*partition): latest for partition in partitions}
         if not asked:
             return {}
-        answers = self.admin.list_offsets(asked, isolation_level=self.isolation, request_timeout=ANSWER_TIMEOUT)
+        answers = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=ANSWER_TIMEOUT)
         found = {}
         for partition, answer in answers.items():
             try:

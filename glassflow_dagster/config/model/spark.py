@@ -27,6 +27,10 @@ def is_session_setting(key: str) -> bool:
     return key.startswith(_OF_SESSION)
 
 
+# The setting for the heap of a driver's JVM, and its value where nobody sets it.
+DRIVER_MEMORY, DEFAULT_MEMORY = "spark.driver.memory", "1g"
+
+
 def refused_in_pool(key: str, pool: str) -> str:
     """Return why a pipeline in a pool cannot have a setting of the JVM, and what to do."""
     return (

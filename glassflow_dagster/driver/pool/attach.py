@@ -19,7 +19,14 @@ from glassflow_dagster.driver.jvm import kept_interrupts
 from glassflow_dagster.driver.options import Report
 from glassflow_dagster.driver.pool.crashes import TURN_SECONDS, Member
 from glassflow_dagster.driver.pool.endpoint import CLOSE_SECONDS, Reply, Request, pool_folder, read_endpoint
-from glassflow_dagster.driver.pool.launch import ask, attached_pipelines, connect, ensure_pool, wait_for_end
+from glassflow_dagster.driver.pool.launch import (
+    ask,
+    attached_pipelines,
+    connect,
+    ensure_pool,
+    more_memory,
+    wait_for_end,
+)
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.streaming.spark.py4j_logging import be_quiet_about_lost_jvm
 
@@ -53,7 +60,8 @@ def attached_session(
             if not reply.is_ending:
                 break
             wait_for_end(endpoint)
-        with spark_failures(folder), _context(reply) as context, stream_failures():
+        more = more_memory(state, name)
+        with spark_failures(folder, more), _context(reply) as context, stream_failures(more):
             yield _session(context, reply, member.pipeline, settings)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from glassflow_dagster.config.model.spark import spark_settings
+from glassflow_dagster.config.model.spark import DEFAULT_MEMORY, DRIVER_MEMORY, spark_settings
 from glassflow_dagster.driver.heartbeat import make_pipeline_folder
 from glassflow_dagster.driver.log_file import rotate_if_full, tail
 from glassflow_dagster.driver.options import Report, allowed_settings
@@ -96,6 +96,16 @@ def stop_pool(state: Path, name: str) -> bool:
         raise GlassflowError(f"pool {name}: stop its pipelines first: {', '.join(pipelines)}")
     Background(endpoint.pid, endpoint.started, endpoint.port).end(STOP_SECONDS)
     return True
+
+
+def more_memory(state: Path, name: str) -> str:
+    """Return how the JVM of a pool gets more memory, as a part of a sentence."""
+    has = _settings(pool_folder(state.resolve(), name)).get(DRIVER_MEMORY, DEFAULT_MEMORY)
+    return (
+        f"give its pool more than {has}: stop the pool's pipelines and the pool (glassflow-dagster pool stop {name} "
+        f"--state {state}), and start it with glassflow-dagster pool start {name} --state {state} "
+        f"--conf {DRIVER_MEMORY}=2g"
+    )
 
 
 def attached_pipelines(endpoint: Endpoint) -> list[str]:

@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from glassflow_dagster.config.model.spark import DEFAULT_MEMORY, DRIVER_MEMORY
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.java import JavaRuntime, find_java, java_environment
 from glassflow_dagster.streaming.spark.cds_archive import driver_jars, reading_options
@@ -122,7 +123,7 @@ SETTINGS: dict[str, str] = {
     "spark.speculation": "false",
     "spark.executor.defaultJavaOptions": JAVA_OPTIONS,
     "spark.python.daemon.module": DAEMON_MODULE,
-    "spark.driver.memory": "1g",
+    DRIVER_MEMORY: DEFAULT_MEMORY,
     "spark.ui.enabled": "false",
     "spark.ui.retainedJobs": _REMEMBERED,
     "spark.ui.retainedStages": _REMEMBERED,

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from glassflow_dagster.config.model.spark import DEFAULT_MEMORY, DRIVER_MEMORY
 from glassflow_dagster.streaming.checkpoint.restore import RESTORE
 
 # The last line of a Python traceback, or the exception of a task, for one of this project's own errors.
@@ -16,18 +17,17 @@ _CAUSED_BY = re.compile(r"^Caused by: (?P<text>[\w.$]+: [^\n]+)", re.MULTILINE)
 _PLAN = "=== Streaming Query ==="
 _TRACEBACK = "Traceback (most recent call last):"
 
-_NO_MEMORY = (
-    re.compile(
-        r"OutOfMemoryError: (Java heap space|GC overhead limit exceeded)"
-        # Outside of the heap Java may use as much memory again, for the Arrow batches to Python.
-        r"|OutOfDirectMemoryError|OutOfMemoryException: Failure allocating buffer|Cannot reserve \d+ bytes of direct"
-        # The error of a query that was running when Spark shut itself down after one of the errors above.
-        r'|SparkContext\.dagScheduler\(\)" is null'
-    ),
-    (
-        "Spark's JVM has too little memory; give it more (spark.driver.memory, 1g by default, or "
-        "spark.executor.memory for the workers of a cluster), then start the pipeline again"
-    ),
+# How a JVM that is no pool's gets more memory.
+MORE_MEMORY = (
+    f"give it more ({DRIVER_MEMORY}, {DEFAULT_MEMORY} by default, or spark.executor.memory for the workers of a "
+    "cluster)"
+)
+_NO_MEMORY = re.compile(
+    r"OutOfMemoryError: (Java heap space|GC overhead limit exceeded)"
+    # Outside of the heap Java may use as much memory again, for the Arrow batches to Python.
+    r"|OutOfDirectMemoryError|OutOfMemoryException: Failure allocating buffer|Cannot reserve \d+ bytes of direct"
+    # The error of a query that was running when Spark shut itself down after one of the errors above.
+    r'|SparkContext\.dagScheduler\(\)" is null'
 )
 # Two queries have written the same file of a checkpoint: this project's text, and Spark's.
 _CONFLICT = re.compile(r"was written by another query|CONCURRENT_STREAM_LOG_UPDATE")
@@ -35,10 +35,9 @@ _DATA_LOSS = re.compile(r"(data may have been lost|OffsetOutOfRange|KAFKA_DATA_L
 # The texts of Java's Kafka client and of librdkafka.
 _UNKNOWN_TOPIC = re.compile(r"UnknownTopicOrPartition|Unknown topic or partition")
 _NO_ANSWER = re.compile(r"(TimeoutException|DisconnectException|TimeoutExpired)")
-# Known errors with their explanations, the first match wins. A lack of memory comes first, as it may cause errors that
-# match the patterns after it, and so may an object store that fails.
+# Known errors with their explanations, the first match wins. An object store that fails may cause errors that match the
+# patterns after it.
 _KNOWN_ERRORS = (
-    _NO_MEMORY,
     (
         _CONFLICT,
         (
@@ -138,7 +137,6 @@ _KNOWN_ERRORS = (
 )
 # The same for the start of a session.
 _KNOWN_START_ERRORS = (
-    _NO_MEMORY,
     (
         re.compile(r"JAVA_GATEWAY_EXITED"),
         "Java ended before Spark started; see stderr for the reason (driver.log for a driver in the background)",
@@ -147,16 +145,20 @@ _KNOWN_START_ERRORS = (
 )
 
 
-def explain_failure(error: BaseException, rest: str = "; see spark.log beside the checkpoint") -> str:
+def explain_failure(
+    error: BaseException, rest: str = "; see spark.log beside the checkpoint", more_memory: str = MORE_MEMORY
+) -> str:
     """Return what went wrong in an exception of Spark's, in one line.
 
     This project's own error, if one was raised in a Python worker; else the explanation of a known error; else the
-    deepest cause, followed by `rest`, which says where to read more. Call this while the JVM runs, as it has the texts.
+    deepest cause, followed by `rest`, which says where to read more. more_memory: how the JVM gets some. Call this
+    while the JVM runs, as it has the texts.
     """
     text = _text(error)
     if own := _OWN_ERROR.search(text):
         return own["text"].strip()
-    return _explain_known(_KNOWN_ERRORS, text) or f"{_reason(error, text.partition(_PLAN)[0])}{rest}"
+    known = _explain_known(_KNOWN_ERRORS, text, more_memory)
+    return known or f"{_reason(error, text.partition(_PLAN)[0])}{rest}"
 
 
 def may_lack_records(error: BaseException) -> bool:
@@ -185,8 +187,15 @@ def _text(error: BaseException) -> str:
         return "Spark's JVM ended before it reported a reason"
 
 
-def _explain_known(patterns: Iterable[tuple[re.Pattern[str], str]], text: str) -> str | None:
-    """Return the explanation of the first pattern that matches the text; None where none does."""
+def _explain_known(
+    patterns: Iterable[tuple[re.Pattern[str], str]], text: str, more_memory: str = MORE_MEMORY
+) -> str | None:
+    """Return the explanation of the first pattern that matches the text; None where none does.
+
+    A lack of memory comes first, as it may cause errors that match the others.
+    """
+    if match := _NO_MEMORY.search(text):
+        return f"Spark's JVM has too little memory; {more_memory}, then start the pipeline again ({match[0]})"
     for pattern, explanation in patterns:
         if match := pattern.search(text):
             return f"{explanation} ({match[0]})"
