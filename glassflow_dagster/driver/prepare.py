@@ -13,13 +13,13 @@ from pathlib import Path
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.bookkeeping.schema_changes import effective_definition
-from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
+from glassflow_dagster.bookkeeping.tables import TABLES, ensure_bookkeeping
 from glassflow_dagster.bookkeeping.windows import Windows
 from glassflow_dagster.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.tables import Table
 from glassflow_dagster.clickhouse.target.prepare import prepare_target, secure_target
-from glassflow_dagster.clickhouse.target.quorum import rows_on_one_replica
+from glassflow_dagster.clickhouse.target.quorum import require_replicas, rows_on_one_replica
 from glassflow_dagster.config.load import warnings
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.rules.state import state_problems
@@ -178,8 +178,10 @@ def _prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> 
     """
     config, options = run.config, run.options
     tables = _find_or_create(run, client)
-    bookkeeping = (config.sink.connection_params.database, config.sink.bookkeeping_engine, config.sink.cluster)
-    run.retry(lambda: ensure_bookkeeping(client, *bookkeeping))
+    database = config.sink.connection_params.database
+    run.retry(lambda: ensure_bookkeeping(client, database, config.sink.bookkeeping_engine, config.sink.cluster))
+    # Before anything is written.
+    run.retry(lambda: require_replicas(client, [(database, each.name) for each in TABLES], tables))
     if not options.accept:
         run.retry(lambda: require_known_tables(client, config, checkpoint.pending_plan()))
     if options.start_over:

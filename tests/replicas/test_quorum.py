@@ -6,9 +6,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from glassflow_dagster.bookkeeping.tables import TABLES, ensure_bookkeeping
+from glassflow_dagster.clickhouse.errors import TableProblem
 from glassflow_dagster.clickhouse.inserts.block import ArrowBlock
 from glassflow_dagster.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.clickhouse.inserts.tokens import Token
+from glassflow_dagster.clickhouse.target.quorum import require_replicas
 from tests.replicas.conftest import with_replicas
 from tests.replicas.fault_world import running_replicas
 from tests.waiting import wait_until
@@ -20,6 +23,22 @@ QUORUM = {"insert_quorum": "auto"}
 INSERT_SECONDS = 90
 
 pytestmark = [pytest.mark.servers, pytest.mark.long]
+
+
+@with_replicas
+def test_one_replica_is_refused_before_inserts_wait_for_another(tmp_path: Path) -> None:
+    with running_replicas(tmp_path / "servers") as servers:
+        clients = [servers.client_of(replica) for replica in servers.replicas]
+        ids = [("d", table.name) for table in TABLES]
+        for client in clients:
+            ensure_bookkeeping(client, "d", "ReplicatedMergeTree")
+            if client is clients[0]:
+                with pytest.raises(TableProblem, match="1 replica, and inserts wait for 2") as found:
+                    require_replicas(client, ids, [])
+                assert all(".".join(table) in str(found.value) for table in ids)
+        for client in clients:
+            require_replicas(client, ids, [])
+            client.close()
 
 
 @with_replicas
