@@ -45,7 +45,7 @@ def status(state: Path, config: PipelineConfig) -> StreamStatus:
     host, whose message says so. Raises `GlassflowError` where this host's files cannot be read.
     """
     here = process.status(state, config.pipeline_id)
-    if here.heartbeat and is_alive(here.heartbeat):
+    if here.state is StreamState.STARTING or (here.heartbeat and is_alive(here.heartbeat)):
         return here
     try:
         with _answering_client(config) as client:

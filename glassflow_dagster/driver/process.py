@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -27,11 +27,11 @@ from glassflow_dagster.driver.heartbeat import (
     Heartbeat,
     is_alive,
     is_fresh,
-    make_pipeline_folder,
     pipeline_folder,
     read_heartbeat,
     write_heartbeat,
 )
+from glassflow_dagster.driver.launching import is_launching, launching
 from glassflow_dagster.driver.lock import end_remains
 from glassflow_dagster.driver.log import LogFormat, failure_in
 from glassflow_dagster.driver.log_file import rotate_if_full, tail
@@ -134,6 +134,11 @@ class Deployment:
     properties_file: Path | None = None
 
     @property
+    def folder(self) -> Path:
+        """The pipeline's local folder."""
+        return pipeline_folder(self.state, self.config.pipeline_id)
+
+    @property
     def command(self) -> list[str]:
         """The driver's command line."""
         origin = self.config.origin
@@ -181,7 +186,25 @@ def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def status(state: Path, pipeline_id: str) -> StreamStatus:
-    """Return a stream's status, from heartbeat and process table; raise `GlassflowError` where they cannot be read."""
+    """Return a stream's status, from heartbeat and process table; STARTING where a driver is about to be launched.
+
+    Raises `GlassflowError` where they cannot be read.
+    """
+    return with_launch(_status(state, pipeline_id))
+
+
+def with_launch(found: StreamStatus) -> StreamStatus:
+    """Return a status; STARTING for that of a stream whose driver is being launched here, and has no heartbeat yet.
+
+    Without it a stream that somebody starts or restarts would look as if it had stopped.
+    """
+    if found.state in UP or not is_launching(found.folder):
+        return found
+    return replace(found, state=StreamState.STARTING, message="a driver is being started")
+
+
+def _status(state: Path, pipeline_id: str) -> StreamStatus:
+    """Return a stream's status by its last driver alone, whether another one is being launched or not."""
     folder = pipeline_folder(state, pipeline_id)
     heartbeat = _heartbeat(folder)
     stream_state, message = _state_of(heartbeat)
@@ -194,11 +217,15 @@ def launch(deployment: Deployment, report: Callable[[str], None] = lambda _: Non
     Raises `LaunchFailed` when the driver ends or is not up in time; none of its processes is left running. The stream
     counts as wanted from now on even then, so that the sensor tries again.
     """
-    pipeline_id = deployment.config.pipeline_id
-    folder = pipeline_folder(deployment.state, pipeline_id)
+    with launching(deployment.folder):
+        return _launch(deployment, report)
+
+
+def _launch(deployment: Deployment, report: Callable[[str], None]) -> StreamStatus:
+    """Do what `launch` does, while the lock is held."""
+    pipeline_id, folder = deployment.config.pipeline_id, deployment.folder
     log_file = folder / "driver.log"
     try:
-        make_pipeline_folder(folder)
         want(folder)
         # Also for a driver that dies before it can rotate the log itself, at each of its starts.
         rotate_if_full(log_file)
@@ -222,7 +249,7 @@ def launch(deployment: Deployment, report: Callable[[str], None] = lambda _: Non
     if failure is not None:
         _end(folder, process.pid, start_of(process.pid), STOP_TIMEOUT)
         raise LaunchFailed(pipeline_id, failure, log_file, tail(log_file, log_start))
-    return status(deployment.state, pipeline_id)
+    return _status(deployment.state, pipeline_id)
 
 
 def stop(state: Path, pipeline_id: str, timeout: float = STOP_TIMEOUT) -> Ending:
@@ -231,9 +258,16 @@ def stop(state: Path, pipeline_id: str, timeout: float = STOP_TIMEOUT) -> Ending
     The stream is not wanted any more. A killed driver's batch is repeated at the next start; no row is lost or
     duplicated.
     """
-    current = status(state, pipeline_id)
-    unwant(current.folder)
-    return _halt(current, timeout)
+    folder, ended = pipeline_folder(state, pipeline_id), Ending.NOT_RUNNING
+    deadline = time.monotonic() + timeout
+    while True:
+        unwant(folder)
+        ending = _halt(_status(state, pipeline_id), timeout)
+        ended = ending if ending is not Ending.NOT_RUNNING else ended
+        # A driver that is being launched is found by its first heartbeat; its launch ends with it.
+        if not is_launching(folder) or time.monotonic() > deadline:
+            return ended
+        time.sleep(POLL)
 
 
 def kill(state: Path, pipeline_id: str) -> Ending:
@@ -241,18 +275,24 @@ def kill(state: Path, pipeline_id: str) -> Ending:
 
     Whether the stream is wanted does not change.
     """
-    return _halt(status(state, pipeline_id), 0.0)
+    return _halt(_status(state, pipeline_id), 0.0)
 
 
 def read_log(state: Path, pipeline_id: str, lines: int) -> str:
     """Return the last lines of a driver's log; empty where there is none."""
-    return tail(status(state, pipeline_id).log, lines=lines)
+    return tail(_status(state, pipeline_id).log, lines=lines)
 
 
 def restart(deployment: Deployment, report: Callable[[str], None] = lambda _: None) -> StreamStatus:
     """Stop the driver, if one runs, and launch another on the same checkpoint; return the stream's status."""
+    with launching(deployment.folder):
+        return _restart(deployment, report)
+
+
+def _restart(deployment: Deployment, report: Callable[[str], None]) -> StreamStatus:
+    """Do what `restart` does, while the lock is held."""
     take_over(deployment.state, deployment.config.pipeline_id, report)
-    return launch(deployment, report)
+    return _launch(deployment, report)
 
 
 def take_over(state: Path, pipeline_id: str, report: Callable[[str], None] = lambda _: None) -> None:
@@ -261,7 +301,7 @@ def take_over(state: Path, pipeline_id: str, report: Callable[[str], None] = lam
     A driver that makes progress finishes its batch. One that is stalled or stale (as when it or its JVM was stopped by
     SIGSTOP) is killed at once with all processes that it started. Whether the stream is wanted does not change.
     """
-    current = status(state, pipeline_id)
+    current = _status(state, pipeline_id)
     if current.heartbeat is None or not is_alive(current.heartbeat):
         return
     why = "" if current.state in UP else f", which is {current.state.value}: {current.message}"
@@ -275,13 +315,15 @@ def ensure_running(
     """Make sure that a healthy driver runs the current definition; return the stream's status and what was done.
 
     A healthy driver is left alone. One with another fingerprint (the definition was edited), and one that is dead,
-    failed, stalled or stale, is replaced by a driver on the same checkpoint. Raises `LaunchFailed`.
+    failed, stalled or stale, is replaced by a driver on the same checkpoint. Waits for a launch that is under way.
+    Raises `LaunchFailed`.
     """
-    current = status(deployment.state, deployment.config.pipeline_id)
-    action = _action_for(current, deployment.config)
-    if action is Action.HEALTH_CHECKED:
-        return _wait_if_starting(current, deployment, report), action
-    return restart(deployment, report), action
+    with launching(deployment.folder):
+        current = _status(deployment.state, deployment.config.pipeline_id)
+        action = _action_for(current, deployment.config)
+        if action is Action.HEALTH_CHECKED:
+            return _wait_if_starting(current, deployment, report), action
+        return _restart(deployment, report), action
 
 
 def _halt(current: StreamStatus, timeout: float) -> Ending:
@@ -320,7 +362,7 @@ def _wait_if_starting(current: StreamStatus, deployment: Deployment, report: Cal
     failure = _await_up(current.folder, heartbeat.pid, lambda: is_alive(heartbeat), deployment.timeout, report)
     if failure is not None:
         raise LaunchFailed(current.pipeline_id, failure, current.log, tail(current.log))
-    return status(deployment.state, current.pipeline_id)
+    return _status(deployment.state, current.pipeline_id)
 
 
 def _await_up(

@@ -11,8 +11,8 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.process import POLL, UP, Action, StreamState, StreamStatus
 from glassflow_dagster.runners.runner import StreamRunner
 
-# Spark compiles its plan in the first batch, which takes 5 to 15 s.
-FIRST_BATCH_WAIT = 20.0  # seconds
+# Spark compiles its plan in the first batch, which takes 5 to 15 s; on a machine that starts several pipelines, longer.
+FIRST_BATCH_WAIT = 120.0  # seconds
 
 
 class Mode(Enum):

@@ -1,10 +1,8 @@
 """What runners share whose drivers run on other hosts: another system starts them, and starts them again."""
 
-import fcntl
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -13,8 +11,9 @@ from pydantic import BaseModel, ConfigDict
 
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.driver import hosts
-from glassflow_dagster.driver.heartbeat import Heartbeat, make_pipeline_folder, pipeline_folder
+from glassflow_dagster.driver.heartbeat import Heartbeat, pipeline_folder
 from glassflow_dagster.driver.hosts import Shared
+from glassflow_dagster.driver.launching import launching
 from glassflow_dagster.driver.log import failure_in, message_in
 from glassflow_dagster.driver.process import (
     STOP_TIMEOUT,
@@ -25,6 +24,7 @@ from glassflow_dagster.driver.process import (
     StreamState,
     StreamStatus,
     take_over,
+    with_launch,
 )
 from glassflow_dagster.driver.submission import STOPPED
 from glassflow_dagster.driver.wanted import is_wanted, unwant, want
@@ -104,8 +104,8 @@ class RemoteRunner(DriverOptions, ABC):
         Raises `LaunchFailed` where it does not come up, or another one runs.
         """
         self._require_runnable(config)
-        with self._alone(config.pipeline_id):
-            found = self.status(config)
+        with launching(pipeline_folder(self.state, config.pipeline_id)):
+            found = self._look(config)
             if found.host and hosts.runs(found):
                 raise LaunchFailed(config.pipeline_id, f"it is running already ({found.message})", found.log_shown, "")
             return self._launch(config, report)
@@ -113,8 +113,8 @@ class RemoteRunner(DriverOptions, ABC):
     def ensure_running(self, config: PipelineConfig, report: Callable[[str], None]) -> tuple[StreamStatus, Action]:
         """Start, keep or redeploy the driver so that it runs with this definition; return status and action."""
         self._require_runnable(config)
-        with self._alone(config.pipeline_id):
-            found = self.status(config)
+        with launching(pipeline_folder(self.state, config.pipeline_id)):
+            found = self._look(config)
             action = self._action_for(config, found)
             if action is Action.HEALTH_CHECKED:
                 return found, action
@@ -124,7 +124,7 @@ class RemoteRunner(DriverOptions, ABC):
     def restart(self, config: PipelineConfig, report: Callable[[str], None]) -> StreamStatus:
         """Stop the driver if it is running, then start another one on the same checkpoint."""
         self._require_runnable(config)
-        with self._alone(config.pipeline_id):
+        with launching(pipeline_folder(self.state, config.pipeline_id)):
             self._end_all(config, report)
             return self._launch(config, report)
 
@@ -143,7 +143,7 @@ class RemoteRunner(DriverOptions, ABC):
                 f"again, could not be told: {error}"
             ) from None
         ending = self.stop_pipeline(config.pipeline_id, timeout)
-        found = self.status(config)
+        found = self._look(config)
         if hosts.may_run(found):
             return hosts.stop(self.state, config, timeout)
         # Its system may have started it again in between.
@@ -155,6 +155,10 @@ class RemoteRunner(DriverOptions, ABC):
         return self._end(config.pipeline_id, 0.0, lambda _: None)
 
     def status(self, config: PipelineConfig) -> StreamStatus:
+        """Return the stream's status; STARTING while this host launches its driver, and the system has none yet."""
+        return with_launch(self._look(config))
+
+    def _look(self, config: PipelineConfig) -> StreamStatus:
         """Return the stream's status as the system sees its driver, with the heartbeat that ClickHouse has of it."""
         driver = self._find(config.pipeline_id)
         of_system = self._status(config.pipeline_id, driver)
@@ -286,7 +290,7 @@ class RemoteRunner(DriverOptions, ABC):
     def _end_all(self, config: PipelineConfig, report: Callable[[str], None]) -> None:
         """End the driver, whoever has launched it, before another one is launched."""
         self._end(config.pipeline_id, STOP_TIMEOUT, report)
-        found = self.status(config)
+        found = self._look(config)
         if not found.host:
             return
         if not hosts.runs(found):
@@ -334,21 +338,6 @@ class RemoteRunner(DriverOptions, ABC):
                 return False
             time.sleep(POLL_SECONDS)
         return True
-
-    @contextmanager
-    def _alone(self, pipeline_id: str) -> Iterator[None]:
-        """Let launches of a pipeline by this host wait for each other; raises `GlassflowError` without a folder."""
-        folder = pipeline_folder(self.state, pipeline_id)
-        try:
-            make_pipeline_folder(folder)
-            lock = (folder / "launch").open("w")
-        except OSError as error:
-            raise GlassflowError(
-                f"{folder}: cannot be written ({error.strerror}); choose another folder for state"
-            ) from None
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
 
 
 def _known_at_launch(folder: Path) -> Known:

@@ -29,7 +29,8 @@ class CountsReport:
     """The result of `counts_agree`.
 
     exact: the number of rows had to agree exactly. limit_reached: nothing was compared, because a limit ended a query;
-    `passed` is false then.
+    records_wait: nothing was compared, because no batch has been written, although there are records. `passed` is false
+    then.
     """
 
     passed: bool
@@ -37,6 +38,12 @@ class CountsReport:
     description: str
     figures: Figures = field(default_factory=dict)
     limit_reached: bool = False
+    records_wait: bool = False
+
+    @property
+    def is_decided(self) -> bool:
+        """False when nothing was compared, so that what did not pass is not wrong either."""
+        return not (self.limit_reached or self.records_wait)
 
 
 @dataclass(frozen=True)

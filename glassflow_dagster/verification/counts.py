@@ -20,7 +20,7 @@ from glassflow_dagster.config.model.durations import milliseconds
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.verification.budget import connect_within_limits, explaining_limits, max_rows_at_once
 from glassflow_dagster.verification.count_rules import CountsReport, Distinct, Facts, evaluate_counts, rows_fit
-from glassflow_dagster.verification.kafka_counts import count_kafka
+from glassflow_dagster.verification.kafka_counts import count_kafka, count_unread
 from glassflow_dagster.verification.keys import count_keys, key_columns, key_expression
 from glassflow_dagster.verification.wait_until_stable import wait_until_stable
 
@@ -35,16 +35,17 @@ def compare_counts(config: PipelineConfig, report: Callable[[str], None]) -> Cou
 
 
 def _compare(config: PipelineConfig, report: Callable[[str], None]) -> CountsReport:
-    """Read all counts, and return their evaluation; before the first batch it passes without a comparison."""
+    """Read all counts, and return their evaluation.
+
+    Before the first batch nothing is compared: that passes only while there are no records to read.
+    """
     client = connect_within_limits(config)
     database = config.sink.connection_params.database
     tables = [require_table(client, *sink.full_table) for sink in config.sink.by_table]
     sums, rows = _sums_and_rows(client, config, tables)
     totals = complete_totals(client, database, config.pipeline_id, sums)
     if not totals.batches:
-        return CountsReport(
-            passed=True, exact=False, description="No batch has been written yet; there is nothing to compare."
-        )
+        return _before_first_batch(count_unread(config))
     kafka = count_kafka(config, totals, report)
     # Batch times tell which rows are within one window only on the processing clock and without a join, where an event
     # may be written long after it was read.
@@ -72,6 +73,20 @@ def _compare(config: PipelineConfig, report: Callable[[str], None]) -> CountsRep
             )
         )
     return evaluate_counts(facts)
+
+
+def _before_first_batch(waiting: int) -> CountsReport:
+    """Return the report where no batch has been written. waiting: the records that the first ones will read."""
+    if not waiting:
+        text = "No batch has been written yet, and no records wait; there is nothing to compare."
+        return CountsReport(passed=True, exact=False, description=text)
+    text = (
+        f"Not compared: no batch has been written yet, and {waiting:,} records wait. If the stream's first batch does "
+        "not end, look at its status and log."
+    )
+    return CountsReport(
+        passed=False, exact=False, description=text, figures={"records_waiting": waiting}, records_wait=True
+    )
 
 
 def _sums_and_rows(client: Client, config: PipelineConfig, tables: Sequence[Table]) -> tuple[LedgerSums, list[int]]:

@@ -12,7 +12,10 @@ from enum import StrEnum
 from glassflow_dagster.bookkeeping.totals import LedgerTotals, ReadRange
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.source import Source
+from glassflow_dagster.kafka.errors import TopicMissing
 from glassflow_dagster.kafka.records import count_records
+from glassflow_dagster.kafka.start_offsets import FIRST, NEXT, starting_offsets
+from glassflow_dagster.kafka.topic_pattern import matching_topics, with_topics
 from glassflow_dagster.kafka.topics import Offsets, cleanup_of, offsets
 
 # Records; about a minute of reading at 100,000 records a second.
@@ -97,6 +100,32 @@ def count_kafka(config: PipelineConfig, totals: LedgerTotals, report: Callable[[
         return KafkaCount(spans.total, Proof.BOUND, spans)
     records = sum(_count_range(source, r, available[r.topic], report) for r in totals.ranges if not r.gone)
     return KafkaCount(records, Proof.PARTLY if spans.expired else Proof.COUNTED, spans)
+
+
+def count_unread(config: PipelineConfig) -> int:
+    """Return how many records the first batches of a pipeline will read, by its start offsets: at most so many.
+
+    0 for topics that do not exist. Raises `StartUnknown` or `KafkaUnreachable`.
+    """
+    try:
+        if config.source.topic_pattern:
+            config = with_topics(config, matching_topics(config))
+        starts = [(source, starting_offsets(config, index)) for index, source in enumerate(config.inputs)]
+        return sum(
+            _unread(first, available[partition])
+            for source, by_topic in starts
+            for topic, partitions in by_topic.items()
+            for available in [offsets(source.connection_params, topic)]
+            for partition, first in partitions.items()
+        )
+    except TopicMissing:
+        return 0
+
+
+def _unread(first: int, available: Offsets) -> int:
+    """Return the offsets of a partition from one on, which may be `FIRST` or `NEXT`."""
+    begin = {FIRST: available.low, NEXT: available.high}.get(first, first)
+    return max(0, available.high - begin)
 
 
 def measure(ranges: Iterable[ReadRange], available: Mapping[str, Mapping[int, Offsets]]) -> Spans:

@@ -27,7 +27,7 @@ class VerifyReport:
 
     @property
     def passed(self) -> bool:
-        """True when no check failed. Warnings pass; checks that a limit ended do not.
+        """True when no check failed. Warnings pass; those that a limit ended, or before the first batch, do not.
 
         A comparison of keys that could not be made has not passed: whoever requests it wants a proof.
         """
@@ -99,8 +99,8 @@ def _unchecked_unmatched(description: str) -> UnmatchedReport:
 
 
 def _mark_of_counts(report: CountsReport) -> str:
-    """Return the result in one word: UNKNOWN when a limit ended the check, else ok or FAILED."""
-    if report.limit_reached:
+    """Return the result in one word: UNKNOWN when nothing could be compared, else ok or FAILED."""
+    if not report.is_decided:
         return "UNKNOWN"
     return "ok" if report.passed else "FAILED"
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.driver import log_file, process
 from glassflow_dagster.driver.heartbeat import is_alive, write_heartbeat
+from glassflow_dagster.driver.launching import launching
 from glassflow_dagster.driver.log import LogFormat
 from glassflow_dagster.driver.process import Action, Deployment, Ending, LaunchFailed, StreamState
 from glassflow_dagster.errors import GlassflowError
@@ -134,6 +136,51 @@ def test_a_running_stream_is_left_alone(deployment: Deployment) -> None:
     assert first.heartbeat is not None
     assert second.heartbeat is not None
     assert first.heartbeat.pid == second.heartbeat.pid
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let drivers begin, with their first heartbeat, only when this file is there."""
+    file = tmp_path / "gate"
+    wait = (
+        f"import os, pathlib, sys, time\nwhile not pathlib.Path({str(file)!r}).exists(): time.sleep(0.02)\n"
+        f"os.execv(sys.executable, [*{[*process.DRIVER]!r}, *sys.argv[1:]])"
+    )
+    monkeypatch.setattr(process, "DRIVER", (sys.executable, "-c", wait))
+    return file
+
+
+def test_a_stream_is_starting_from_its_launch_on_and_others_wait_for_that(deployment: Deployment, gate: Path) -> None:
+    """Also one that was stopped before. A sensor would start it a second time."""
+    with ThreadPoolExecutor(2) as pool:
+        first, second = (pool.submit(process.ensure_running, deployment) for _ in range(2))
+        wait_until(lambda: process.status(deployment.state, ID).wanted, "the launch has begun")
+        status = process.status(deployment.state, ID)
+        assert (status.state, status.message) == (StreamState.STARTING, "a driver is being started")
+        gate.touch()
+        found = [each.result(30) for each in (first, second)]
+    assert {action for _, action in found} == {Action.LAUNCHED, Action.HEALTH_CHECKED}
+    assert len({status.heartbeat.pid for status, _ in found if status.heartbeat}) == 1
+
+    process.stop(deployment.state, ID)
+    assert process.status(deployment.state, ID).state is StreamState.STOPPED
+    with launching(deployment.folder):
+        assert process.status(deployment.state, ID).state is StreamState.STARTING
+
+
+def test_a_stream_that_is_stopped_before_its_first_heartbeat_is_stopped(deployment: Deployment, gate: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        launched = pool.submit(process.launch, deployment)
+        wait_until(lambda: process.status(deployment.state, ID).wanted, "the launch has begun")
+        stopped = pool.submit(process.stop, deployment.state, ID)
+        wait_until(lambda: not process.status(deployment.state, ID).wanted, "the stop has begun")
+        gate.touch()
+        assert stopped.result(30) is Ending.STOPPED
+        # The launch may have seen it running for a moment.
+        failure = launched.exception(30)
+    assert failure is None or "it was stopped while it started" in str(failure)
+    status = process.status(deployment.state, ID)
+    assert (status.state, status.wanted) == (StreamState.STOPPED, False)
 
 
 def test_a_killed_stream_is_restarted(deployment: Deployment) -> None:

@@ -14,6 +14,7 @@ from glassflow_dagster.orchestration import checks
 from glassflow_dagster.orchestration.options import CheckOptions, PipelineOptions
 from glassflow_dagster.orchestration.pipelines import build_pipeline_assets
 from glassflow_dagster.runners.local import LocalRunner
+from glassflow_dagster.verification.count_rules import CountsReport
 from glassflow_dagster.verification.dead_letters import Cause, DeadLettersReport
 from glassflow_dagster.verification.duplicates import DuplicatesReport
 from glassflow_dagster.verification.unmatched import evaluate_unmatched
@@ -146,6 +147,15 @@ def test_a_check_that_a_limit_has_ended_warns_that_nothing_was_checked(
     for name in ("counts_agree", "no_residual_duplicates", "dead_letters"):
         assert (results[name].passed, results[name].severity) == (False, WARN)
         assert results[name].description == "Not checked: ClickHouse ended a query at a limit; raise it."
+
+
+def test_records_that_wait_for_a_first_batch_are_a_warning(
+    definition: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = CountsReport(passed=False, exact=False, description="3 records wait", records_wait=True)
+    monkeypatch.setattr(checks, "compare_counts", lambda *_: report)
+    result = evaluate(definition, state)["counts_agree"]
+    assert (result.passed, result.severity, result.description) == (False, WARN, "3 records wait")
 
 
 def test_the_checks_of_a_join_say_what_they_are_about(join_definition: Path) -> None:
