@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from glassflow_dagster.cli.options import exit_on_error, json_option, pipelines_option, report
+from glassflow_dagster.cli.options import (
+    exit_on_error,
+    json_option,
+    pipelines_option,
+    report,
+    show,
+    show_json,
+)
 from glassflow_dagster.config.folder import find_definition
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.source import Source
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.safe_text import one_line
 
 if TYPE_CHECKING:
     from glassflow_dagster.bookkeeping.dead_letters import DeadLetter
@@ -55,11 +63,11 @@ def list_dead_letters(pipeline: str, pipelines: Path, where: str, limit: int | N
         selected = [(each, decode(each)) for each in store.read(where, newest_first=True, limit=limit)]
     if as_json:
         objects = [stores.as_json(dead_letter, decoded) for dead_letter, decoded in selected]
-        click.echo(json.dumps(objects, indent=2, ensure_ascii=False))
+        show_json(objects)
         return
     rows = [_row(dead_letter, decoded) for dead_letter, decoded in selected]
     for line in _table(("record", "batch time", "stage", "attempt", "replayed", "reason", "value"), rows):
-        click.echo(line)
+        show(line)
     count = store.count(where)
     more = f"; {count - len(rows):,} more, --limit shows them" if count > len(rows) else ""
     report(f"{count:,} dead letter{'' if count == 1 else 's'}{more}")
@@ -76,7 +84,7 @@ def replay_dead_letters(pipeline: str, pipelines: Path, where: str) -> None:
 
     config = find_definition(pipeline, pipelines)
     for line in replay(config, where, report).lines(config.dead_letters.max_attempts):
-        click.echo(line)
+        show(line)
 
 
 @dead_letters.command("purge")
@@ -91,7 +99,7 @@ def purge_dead_letters(pipeline: str, pipelines: Path, where: str) -> None:
 
     config = find_definition(pipeline, pipelines)
     deleted = purge(DeadLetterStore.open(config), where)
-    click.echo(f"deleted: {deleted:,}")
+    show(f"deleted: {deleted:,}")
 
 
 @contextmanager
@@ -140,19 +148,14 @@ def _row(dead_letter: "DeadLetter", decoded: dict[str, Any] | None) -> tuple[str
         dead_letter.stage,
         str(dead_letter.attempt),
         "yes" if dead_letter.replayed else "",
-        _cut(_printable(dead_letter.reason), _WIDTHS["reason"]),
-        "(none)" if dead_letter.value is None else _cut(_printable(text), _WIDTHS["value"]),
+        _cut(one_line(dead_letter.reason), _WIDTHS["reason"]),
+        "(none)" if dead_letter.value is None else _cut(one_line(text), _WIDTHS["value"]),
     )
 
 
 def _text(value: bytes) -> str:
     """Decode the beginning of a record's value, some characters more than the column is wide."""
     return value[: 4 * _WIDTHS["value"]].decode(errors="backslashreplace")
-
-
-def _printable(text: str) -> str:
-    """Escape control characters: a record's text must not send commands to the terminal."""
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def _cut(text: str, width: int) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from glassflow_dagster.cli.options import exit_on_error, pipelines_option, report
+from glassflow_dagster.cli.options import exit_on_error, pipelines_option, report, show
 from glassflow_dagster.config.added_fields import written_with
 from glassflow_dagster.config.folder import writers_in
 from glassflow_dagster.config.load import (
@@ -48,7 +48,7 @@ def validate(files: tuple[Path, ...], pipelines: Path) -> None:
             errors[file] = DefinitionError(file, found)
     for file in files:
         if file in errors:
-            click.echo(str(errors[file]))
+            show(str(errors[file]))
         else:
             report_warnings(file, all_warnings(configs[file]), report)
     sys.exit(1 if errors else 0)
@@ -66,6 +66,7 @@ def convert(file: Path, effective: bool) -> None:
     if effective:
         converted = _with_added_fields(file, converted)
     report_warnings(file, converted.warnings, report)
+    # YAML has escapes of its own.
     click.echo(converted.yaml, nl=False)
 
 

@@ -1,6 +1,5 @@
 """The command that evaluates an expression for a sample record."""
 
-import json
 import sys
 import tempfile
 from collections.abc import Callable
@@ -11,7 +10,13 @@ from typing import TYPE_CHECKING
 import click
 from pydantic import ValidationError
 
-from glassflow_dagster.cli.options import exit_on_error, given_schema_options, json_option, report
+from glassflow_dagster.cli.options import (
+    exit_on_error,
+    given_schema_options,
+    json_option,
+    report,
+    show,
+)
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.model.source import KEY_PREFIX, METADATA_FIELDS, SchemaField, Source
@@ -21,6 +26,7 @@ from glassflow_dagster.expressions.language.check import Checked, check_filter, 
 from glassflow_dagster.expressions.language.outputs import misspelt_output_type
 from glassflow_dagster.inference.given_schema import GivenSchema
 from glassflow_dagster.inference.sample_fields import fields_of_sample
+from glassflow_dagster.safe_text import json_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +95,7 @@ def evaluate(
         return json_sample(record, declared, record_key, of_otlp=of_otlp)
 
     outcome = _evaluate(checked, make_sample, output_type, as_filter=as_filter)
-    click.echo(_json(outcome) if as_json else _text(outcome, as_filter=as_filter))
+    show(_json(outcome) if as_json else _text(outcome, as_filter=as_filter))
     sys.exit(0 if outcome.dead_letter is None else 1)
 
 
@@ -206,15 +212,15 @@ def _evaluate(
 def _json(outcome: "Evaluation") -> str:
     """Return the result as a JSON object: {"dead_letter"} with its reason, or {"value", "type"}."""
     if outcome.dead_letter is not None:
-        return json.dumps({"dead_letter": outcome.dead_letter}, ensure_ascii=False)
-    return json.dumps({"value": outcome.value, "type": outcome.kind}, ensure_ascii=False)
+        return json_text({"dead_letter": outcome.dead_letter})
+    return json_text({"value": outcome.value, "type": outcome.kind})
 
 
 def _text(outcome: "Evaluation", *, as_filter: bool) -> str:
     """Return the line that shows the result to a user."""
     if outcome.dead_letter is not None:
         return f"dead letter: {outcome.dead_letter}"
-    value = json.dumps(outcome.value, ensure_ascii=False)
+    value = json_text(outcome.value)
     if as_filter:
         return f"{value}: the event {'is kept' if outcome.value else 'is filtered out'}"
     return f"{value} ({outcome.kind})"

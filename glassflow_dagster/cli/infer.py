@@ -5,7 +5,12 @@ from pathlib import Path
 
 import click
 
-from glassflow_dagster.cli.options import brokers_option, exit_on_error, given_schema_options, report
+from glassflow_dagster.cli.options import (
+    brokers_option,
+    exit_on_error,
+    given_schema_options,
+    report,
+)
 from glassflow_dagster.inference.given_schema import GivenSchema
 from glassflow_dagster.inference.servers import Servers
 
@@ -73,6 +78,7 @@ def infer(
 
     servers = Servers(brokers, source, clickhouse_url, schema_registry)
     proposal = propose_for_topic(topic, servers, pipeline_id, messages, timeout, report, schema)
+    # YAML has escapes of its own.
     click.echo(proposal.text, nl=False)
     if not proposal.complete:
         report(f"warning: stopped reading after {proposal.messages:,} messages; --timeout gives it more time")

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from glassflow_dagster.cli.options import exit_on_error, pipelines_option, report, state_option
+from glassflow_dagster.cli.options import (
+    exit_on_error,
+    pipelines_option,
+    report,
+    state_option,
+)
 from glassflow_dagster.config.folder import definition_files
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.errors import GlassflowError

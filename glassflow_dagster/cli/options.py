@@ -16,6 +16,7 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.given_schema import GivenSchema
 from glassflow_dagster.inference.servers import broker_addresses
 from glassflow_dagster.runners.settings import RUNNER, RUNNER_OPTIONS, TYPES, settings_of_options
+from glassflow_dagster.safe_text import json_text, printable
 
 DEFAULT_DATA = Path(".glassflow")
 DEFAULT_STATE = DEFAULT_DATA / "state"
@@ -148,7 +149,17 @@ def given_schema_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def report(text: str) -> None:
     """Print a message to stderr; stdout is for results."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
+
+
+def show(text: str) -> None:
+    """Print a result, which may have text of records, to stdout."""
+    click.echo(printable(text))
+
+
+def show_json(value: Any, indent: int | None = 2) -> None:
+    """Print a result as JSON to stdout."""
+    click.echo(json_text(value, indent))
 
 
 def exit_on_error(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,6 @@
 """The command that says what a pipeline needs for a load."""
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterator
 from datetime import timedelta
@@ -10,7 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from glassflow_dagster.cli.options import exit_on_error
+from glassflow_dagster.cli.options import (
+    exit_on_error,
+    show,
+    show_json,
+)
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.durations import format_duration, parse_duration
 
@@ -64,11 +67,11 @@ def plan(
     load = Load(rate, event_bytes, window_of(config) if window is None else window, new_share, topic_partitions)
     found = make_plan(config, load)
     if as_json:
-        click.echo(json.dumps(_as_json(found), indent=2))
+        show_json(_as_json(found))
         return
-    click.echo(f"{config.pipeline_id}: {rate:,.0f} events/s of {event_bytes:,} bytes, {found.kind.value}")
+    show(f"{config.pipeline_id}: {rate:,.0f} events/s of {event_bytes:,} bytes, {found.kind.value}")
     for name, value in _lines(found, load.window):
-        click.echo(f"  {name:<28}{value}")
+        show(f"  {name:<28}{value}")
 
 
 def _lines(found: "Plan", window: timedelta) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,14 @@ from pathlib import Path
 
 import click
 
-from glassflow_dagster.cli.options import conf_option, exit_on_error, report, settings_of, state_option
+from glassflow_dagster.cli.options import (
+    conf_option,
+    exit_on_error,
+    report,
+    settings_of,
+    show,
+    state_option,
+)
 
 
 @click.group()
@@ -26,7 +33,7 @@ def start(name: str, state: Path, conf: tuple[str, ...]) -> None:
     from glassflow_dagster.driver.pool.launch import start_pool
 
     endpoint = start_pool(state, name, report, settings_of(conf))
-    click.echo(f"{name}: running (pid {endpoint.pid})")
+    show(f"{name}: running (pid {endpoint.pid})")
 
 
 @pool.command()
@@ -37,7 +44,7 @@ def stop(name: str, state: Path) -> None:
     """Stop a pool whose pipelines are stopped."""
     from glassflow_dagster.driver.pool.launch import stop_pool
 
-    click.echo(f"{name}: {'stopped' if stop_pool(state, name) else 'not running'}")
+    show(f"{name}: {'stopped' if stop_pool(state, name) else 'not running'}")
 
 
 @pool.command("list")
@@ -51,7 +58,7 @@ def list_pools(state: Path) -> None:
     for name in pools_in(state):
         endpoint = read_endpoint(pool_folder(state, name))
         if endpoint is None:
-            click.echo(f"{name}: not running")
+            show(f"{name}: not running")
         else:
             pipelines = ", ".join(attached_pipelines(endpoint)) or "no pipelines"
-            click.echo(f"{name}: running (pid {endpoint.pid}): {pipelines}")
+            show(f"{name}: running (pid {endpoint.pid}): {pipelines}")

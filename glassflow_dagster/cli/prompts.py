@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import click
 import questionary
 
+from glassflow_dagster.cli.options import show
+from glassflow_dagster.safe_text import one_line
 from glassflow_dagster.wizard.questions import YES, Option, Question
 
 
@@ -37,7 +38,7 @@ class Terminal:
 
     def tell(self, text: str) -> None:
         """Print a text."""
-        click.echo(text)
+        show(text)
 
 
 def _asked(prompt: questionary.Question) -> Any:
@@ -87,7 +88,7 @@ def _check(question: Question) -> str:
 
 
 def _line(option: Option) -> str:
-    return f"{option.text} ({option.remark})" if option.remark else option.text
+    return one_line(f"{option.text} ({option.remark})" if option.remark else option.text)
 
 
 _ASK: dict[str, Callable[[Question], str]] = {

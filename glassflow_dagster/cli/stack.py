@@ -6,7 +6,12 @@ from typing import Any
 
 import click
 
-from glassflow_dagster.cli.options import data_option, exit_on_error, report
+from glassflow_dagster.cli.options import (
+    data_option,
+    exit_on_error,
+    report,
+    show,
+)
 
 
 @click.group()
@@ -40,10 +45,10 @@ def stack_up(
 
     store_port = object_store_port if with_store else None
     for line in _stack_lines(up(data, kafka_port, clickhouse_port, report, native_port, store_port)):
-        click.echo(line)
+        show(line)
     if store_port:
         exports = " ".join(f"{name}={value}" for name, value in object_store_variables(store_port).items())
-        click.echo(f"for state in the object store: export {exports} GLASSFLOW_STATE=s3a://{BUCKET}/state")
+        show(f"for state in the object store: export {exports} GLASSFLOW_STATE=s3a://{BUCKET}/state")
 
 
 @stack.command("down")
@@ -65,7 +70,7 @@ def stack_status(data: Path) -> None:
 
     stack_state = status(data)
     for line in _stack_lines(stack_state):
-        click.echo(line)
+        show(line)
     sys.exit(0 if stack_state.running else 1)
 
 

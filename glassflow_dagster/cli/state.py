@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from glassflow_dagster.cli.options import exit_on_error, pipelines_option, report, state_option
+from glassflow_dagster.cli.options import (
+    exit_on_error,
+    pipelines_option,
+    report,
+    show,
+    state_option,
+)
 from glassflow_dagster.config.folder import find_definition
 from glassflow_dagster.config.model.state import STORES, State, is_url
 from glassflow_dagster.driver.process import state_folder
@@ -43,7 +49,7 @@ def repartition(pipeline: str, partitions: int, pipelines: Path, state: Path) ->
     done = repartition_state(find_definition(pipeline, pipelines), state, partitions, report)
     before = "as before" if done.before == done.after else f"before: {done.before}"
     rows = "" if done.rows is None else f"; {done.rows:,} entries were written and compared"
-    click.echo(f"{pipeline}: the state has {done.after} partitions ({before}){rows}")
+    show(f"{pipeline}: the state has {done.after} partitions ({before}){rows}")
 
 
 @state.command("copy")
@@ -62,7 +68,7 @@ def copy_state(source: str, target: str, pipelines: tuple[str, ...]) -> None:
     for name in names:
         with _stopped((source, target), name):
             copied = copy_checkpoint(_storage(source, name), _target(target, name), report)
-        click.echo(f"{name}: copied and compared {copied.files:,} files, {copied.bytes / 1e6:,.1f} MB")
+        show(f"{name}: copied and compared {copied.files:,} files, {copied.bytes / 1e6:,.1f} MB")
 
 
 def _storage(place: str, pipeline_id: str) -> "Storage":

@@ -1,6 +1,5 @@
 """The commands that run, start and stop pipelines and show their status."""
 
-import json
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,8 @@ from glassflow_dagster.cli.options import (
     report,
     runner_options,
     settings_of,
+    show,
+    show_json,
     state_option,
     timeout_option,
 )
@@ -126,7 +127,7 @@ def run(
     log = DriverLog(report, log_format or LogFormat.TEXT, takes_jvm_output=log_format is LogFormat.JSON)
     with python_output(log):
         totals = _run(file, options, log, taking_over=taking_over)
-    click.echo(totals.model_dump_json(include=RUN_TOTALS))
+    show(totals.model_dump_json(include=RUN_TOTALS))
 
 
 @click.command()
@@ -164,7 +165,7 @@ def start(
         stream, action = chosen.restart(config, report), process.Action.RESTARTED
     else:
         stream, action = chosen.ensure_running(config, report)
-    click.echo(
+    show(
         f"{config.pipeline_id}: {action.value.replace('_', ' ')}, {stream.state.value.lower()}; log: {stream.log_shown}"
     )
 
@@ -183,7 +184,7 @@ def stop(pipeline: str, state: Path, pipelines: Path, timeout: float) -> None:
     if remote := _import_runners().remote_runner_of(state, pipeline):
         config = _definition_of(pipeline, pipelines)
         ending = remote.stop(config, timeout) if config else remote.stop_pipeline(pipeline, timeout)
-        click.echo(f"{pipeline}: {ending.value.replace('_', ' ')}")
+        show(f"{pipeline}: {ending.value.replace('_', ' ')}")
         return
     ending = process.stop(state, pipeline, timeout)
     if ending is process.Ending.NOT_RUNNING:
@@ -196,7 +197,7 @@ def stop(pipeline: str, state: Path, pipelines: Path, timeout: float) -> None:
             )
         if config:
             ending = _import_hosts().stop(state, config, timeout, report)
-    click.echo(f"{pipeline}: {ending.value.replace('_', ' ')}")
+    show(f"{pipeline}: {ending.value.replace('_', ' ')}")
 
 
 @click.command()
@@ -215,7 +216,7 @@ def logs(pipeline: str, state: Path, lines: int) -> None:
         )
     text = remote.log_of(pipeline, lines) if remote else process.read_log(state, pipeline, lines)
     if text:
-        click.echo(text)
+        show(text)
 
 
 @click.command()
@@ -238,11 +239,11 @@ def status(pipeline: str | None, state: Path, pipelines: Path, as_json: bool, wa
         return
     if as_json:
         content = {name: _status_json(entry) for name, entry in streams.items()}
-        click.echo(json.dumps(content[pipeline] if pipeline else content, indent=2))
+        show_json(content[pipeline] if pipeline else content)
         return
     for name, entry in streams.items():
         for line in _status_lines(name, entry):
-            click.echo(line)
+            show(line)
 
 
 def _run(file: Path, options: "RunOptions", log: DriverLog, *, taking_over: bool) -> "Totals":

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from glassflow_dagster.cli.options import exit_on_error, report, state_option
+from glassflow_dagster.cli.options import (
+    exit_on_error,
+    report,
+    show,
+    state_option,
+)
 from glassflow_dagster.config.load import load_pipeline
 from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
@@ -54,7 +59,7 @@ def _print(file: Path, config: PipelineConfig) -> None:
     from glassflow_dagster.clickhouse.target.differences import notes_on_creation
 
     for of_table in config.by_table:
-        click.echo(f"{create_target(of_table)};")
+        show(f"{create_target(of_table)};")
     # Tables without a mapping of their own have the notes of the sink's, which are shown once.
     for note in dict.fromkeys(note for of_table in config.by_table for note in notes_on_creation(of_table)):
         report(_line(file, note))
@@ -74,7 +79,7 @@ def _create(file: Path, config: PipelineConfig) -> None:
         # Looked up first: CREATE TABLE IF NOT EXISTS needs the right to create even when the table exists.
         existing = find_target(client, of_table)
         target = existing or create_target(client, of_table)
-        click.echo(f"{of_table.sink.table_name}: {'is there already' if existing else 'created'}")
+        show(f"{of_table.sink.table_name}: {'is there already' if existing else 'created'}")
         found += differences(of_table, target)
     _print_differences(file, config, found)
 
@@ -95,7 +100,7 @@ def _compare(file: Path, config: PipelineConfig, *, alter: bool) -> None:
             text = f"{missing_target(of_table)}; create it: glassflow-dagster table {file} --create"
             found.append(Difference(of_table.sink.paths.table, text))
         elif alter:
-            found += add_missing_columns(client, of_table, target, lambda statement: click.echo(f"{statement};"))
+            found += add_missing_columns(client, of_table, target, lambda statement: show(f"{statement};"))
         else:
             found += differences(of_table, target)
     _print_differences(file, config, found)
@@ -141,7 +146,7 @@ def _release(config: PipelineConfig, state: Path) -> None:
             f"glassflow-dagster run FILE --until-caught-up --state {state}"
         )
     client = connect(config.sink.connection_params)
-    release_windows(client, config, Windows(client, config.sink.connection_params.database), click.echo)
+    release_windows(client, config, Windows(client, config.sink.connection_params.database), show)
 
 
 def _print_differences(file: Path, config: PipelineConfig, table_differences: "Iterable[Difference]") -> None:
@@ -149,7 +154,7 @@ def _print_differences(file: Path, config: PipelineConfig, table_differences: "I
     # Tables without a mapping of their own have the differences of the sink's, which are shown once.
     ordered = list(dict.fromkeys(sorted(table_differences, key=lambda difference: not difference.stops)))
     for difference in ordered:
-        click.echo(_line(file, difference))
+        show(_line(file, difference))
     if any(difference.stops for difference in ordered):
         sys.exit(1)
     *names, last = (sink.table_name for sink in config.sink.by_table)

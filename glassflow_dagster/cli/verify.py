@@ -1,13 +1,12 @@
 """The command that compares the records in Kafka with the rows in ClickHouse."""
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from glassflow_dagster.cli.options import exit_on_error, json_option, pipelines_option, report
+from glassflow_dagster.cli.options import exit_on_error, json_option, pipelines_option, report, show, show_json
 from glassflow_dagster.config.folder import find_definition
 
 
@@ -28,8 +27,8 @@ def verify(pipeline: str, pipelines: Path, as_json: bool, exact: bool) -> None:
 
         verification = replace(verification, keys=reconcile_in_own_session(config, report))
     if as_json:
-        click.echo(json.dumps(verification.as_dict(), indent=2))
+        show_json(verification.as_dict())
     else:
         for line in verification.lines():
-            click.echo(line)
+            show(line)
     sys.exit(0 if verification.passed else 1)

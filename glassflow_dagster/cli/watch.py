@@ -10,10 +10,12 @@ from itertools import pairwise
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from glassflow_dagster.driver.heartbeat import Heartbeat
 from glassflow_dagster.driver.process import StreamState, StreamStatus
 from glassflow_dagster.metrics.histogram import Histogram
+from glassflow_dagster.safe_text import printable
 
 _INTERVAL = 1.0  # seconds; a driver's heartbeat is not newer
 # Samples: rates and latencies are of the last minute, and the plot shows as many rates as fit beside them.
@@ -56,7 +58,8 @@ def overview(streams: Mapping[str, StreamStatus], histories: "Mapping[str, Histo
         color = _COLORS.get(stream.state, "red")
         table.add_row(name, f"[{color}]{stream.state.value}[/]", *histories[name].cells(stream.heartbeat))
         if stream.message:
-            table.add_row("", f"[{color}]{stream.message}[/]")
+            # A message is text, and no markup.
+            table.add_row("", Text(printable(stream.message), style=color))
     return table
 
 

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.safe_text import one_line
 
 # Stands for the file of a definition that was built in Python, in errors and warnings.
 BUILT = "pipeline definition"
@@ -27,9 +28,8 @@ class DefinitionError(GlassflowError):
         self.file = file
         self.problems = problems
         where = BUILT if file is None else file
-        super().__init__(
-            "\n".join(f"{where}: {problem.path + ': ' if problem.path else ''}{problem.text}" for problem in problems)
-        )
+        lines = (f"{where}: {problem.path + ': ' if problem.path else ''}{problem.text}" for problem in problems)
+        super().__init__("\n".join(map(one_line, lines)))
 
 
 def suggestion(name: str, valid_names: list[str]) -> str:

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from glassflow_dagster.safe_text import log_entry
+
 # The environment variable with the format of a driver that no option gives one.
 LOG_FORMAT = "GLASSFLOW_LOG_FORMAT"
 
@@ -93,7 +95,7 @@ class DriverLog:
     def relay(self, line: str) -> None:
         """Write a line that the JVM or a Python worker has printed: as it is, or as the message of a JSON object."""
         # What they print is an exception: their own messages are in spark.log.
-        self.write(self._json(Level.WARNING, line, {}, None) if self.format is LogFormat.JSON else line)
+        self.write(self._json(Level.WARNING, line, {}, None) if self.format is LogFormat.JSON else log_entry(line))
 
     def message(
         self, level: Level, text: str, fields: Mapping[str, Any] | None = None, batch: int | None = None
@@ -102,7 +104,8 @@ class DriverLog:
         if self.format is LogFormat.JSON:
             self.write(self._json(level, text, fields or {}, batch))
         else:
-            self.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}" if self.is_timed else text)
+            entry = log_entry(text)
+            self.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {entry}" if self.is_timed else entry)
 
     def _json(self, level: Level, text: str, fields: Mapping[str, Any], batch: int | None) -> str:
         """Return a message as JSON, without the words that `level` already says."""

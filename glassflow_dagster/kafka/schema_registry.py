@@ -18,6 +18,9 @@ from glassflow_dagster.config.model.connections import SchemaRegistry
 from glassflow_dagster.errors import GlassflowError
 
 _ANSWER_SECONDS = 10.0
+# The limits of drivers (scala/registry/RegistryClient.scala).
+_MOST_REFERENCES = 500
+_MOST_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class RegistryReader:
             if path in asked:
                 continue
             asked.add(path)
+            if len(asked) > _MOST_REFERENCES:
+                raise self._too_large()
             referred = self._get(path)
             if referred is None:
                 raise GlassflowError(
@@ -68,6 +73,8 @@ class RegistryReader:
                 )
             self._collect(referred, found, asked)
             found[path] = self._text(referred)
+            if sum(map(len, found.values())) > _MOST_BYTES:
+                raise self._too_large()
 
     def _text(self, content: Mapping[str, Any]) -> str:
         if not isinstance(content.get("schema"), str):
@@ -82,7 +89,10 @@ class RegistryReader:
             try:
                 # The scheme is http or https: a rule of the definition.
                 with self._opener(url).open(request, timeout=_ANSWER_SECONDS) as answer:
-                    content = json.load(answer)
+                    body = answer.read(_MOST_BYTES + 1)
+                if len(body) > _MOST_BYTES:
+                    raise self._too_large()
+                content = json.loads(body)
             except urllib.error.HTTPError as error:
                 if error.code == HTTPStatus.NOT_FOUND:
                     return None
@@ -91,7 +101,7 @@ class RegistryReader:
                         f"schema registry {url}: refuses the credentials ({error.code}); correct schema_registry"
                     ) from error
                 problems.append(f"{url}: {error.code} {error.reason}")
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise self._no_registry() from None
             except (OSError, HTTPException) as error:
                 problems.append(f"{url}: {getattr(error, 'reason', error)}")
@@ -106,6 +116,13 @@ class RegistryReader:
     def _no_registry(self) -> GlassflowError:
         return GlassflowError(
             f"schema registry {self.registry.url}: answers without a schema; is it a schema registry?"
+        )
+
+    def _too_large(self) -> GlassflowError:
+        return GlassflowError(
+            f"schema registry {self.registry.url}: answers with more than {_MOST_BYTES // 1024**2} MiB, or "
+            f"{_MOST_REFERENCES:,} references, for one schema; is it a schema registry? If it is, register a smaller "
+            "schema, or one that refers to fewer others"
         )
 
     def _opener(self, url: str) -> urllib.request.OpenerDirector:

@@ -30,7 +30,9 @@ from glassflow_dagster.orchestration.metadata import (
 )
 from glassflow_dagster.orchestration.options import PipelineOptions
 from glassflow_dagster.orchestration.specs import PipelineAssets
+from glassflow_dagster.orchestration.values import log_report
 from glassflow_dagster.runners.runner import StreamRunner
+from glassflow_dagster.safe_text import code_block, printable, printable_values
 
 # The tag in which Dagster stores an asset's data version; Dagster has no public constant for it.
 DATA_VERSION_TAG = "dagster/data_version"
@@ -59,14 +61,16 @@ def build_assets(
         context: dg.AssetExecutionContext, config: StreamRunConfig
     ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
         for warning in pipeline.origin.rewriting_warnings:
-            context.log.warning("%s: %s", pipeline.pipeline_id, warning)
+            context.log.warning("%s: %s", pipeline.pipeline_id, printable(warning))
         failure: GlassflowError | None = None
         if context.selected_asset_keys:
             try:
                 yield from _look_after(context, config, pipeline, keys, runner)
             except GlassflowError as error:
                 failure = error
-        yield from run_checks(pipeline, context.selected_asset_check_keys, runner, options.checks, context.log.info)
+        yield from run_checks(
+            pipeline, context.selected_asset_check_keys, runner, options.checks, log_report(context.log)
+        )
         if failure:
             _fail(failure)
 
@@ -88,23 +92,24 @@ def _look_after(
     """
     is_automatic = AUTOMATED_TAG in context.run.tags
     if is_automatic:
-        outcome = ensure_if_wanted(pipeline, runner, context.log.info)
+        outcome = ensure_if_wanted(pipeline, runner, log_report(context.log))
     else:
-        outcome = control(config.mode, pipeline, runner, context.log.info)
+        outcome = control(config.mode, pipeline, runner, log_report(context.log))
     if isinstance(outcome, StreamStatus):  # the stream is stopped on purpose
         _observe(context, keys, outcome)
         return
     status, action = outcome
-    state = f"{status.state.value} {status.message}".rstrip()
+    state = printable(f"{status.state.value} {status.message}".rstrip())
     context.log.info("%s: %s; %s", pipeline.pipeline_id, action.replace("_", " "), state)
     if status.heartbeat is None:
         _observe(context, keys, status)
         return
     health = examine(pipeline, status)
     current_version = data_version(health)
-    for key, metadata in _metadata(pipeline, keys, health, action).items():
+    for key, figures in _metadata(pipeline, keys, health, action).items():
         if key not in context.selected_asset_keys:
             continue
+        metadata = printable_values(figures)
         last_version = _last_version(context, key)
         # None where offsets are not available: the data counts as unchanged.
         version = current_version or last_version
@@ -138,9 +143,9 @@ def _last_version(context: dg.AssetExecutionContext, key: dg.AssetKey) -> dg.Dat
 
 def _observe(context: dg.AssetExecutionContext, keys: AssetKeys, status: StreamStatus) -> None:
     """Record the stream's state as an observation of its asset, without a materialization."""
-    context.log.info("%s: %s; not changed", status.pipeline_id, status.message)
+    context.log.info("%s: %s; not changed", status.pipeline_id, printable(status.message))
     metadata = observed_joined(status) if keys.joined else observed_stream(status)
-    context.log_event(dg.AssetObservation(keys.stream, metadata=metadata))
+    context.log_event(dg.AssetObservation(keys.stream, metadata=printable_values(metadata)))
 
 
 def _fail(error: GlassflowError) -> NoReturn:
@@ -149,6 +154,6 @@ def _fail(error: GlassflowError) -> NoReturn:
     if isinstance(error, LaunchFailed):
         metadata = {
             "spark_log": dg.MetadataValue.path(error.log),
-            "tail": dg.MetadataValue.md(f"```\n{error.tail}\n```"),
+            "tail": dg.MetadataValue.md(code_block(error.tail)),
         }
-    raise dg.Failure(description=str(error), metadata=metadata) from None
+    raise dg.Failure(description=printable(str(error)), metadata=metadata) from None

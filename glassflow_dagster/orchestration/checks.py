@@ -29,6 +29,7 @@ from glassflow_dagster.orchestration.metadata import observed_stream
 from glassflow_dagster.orchestration.options import CheckOptions
 from glassflow_dagster.orchestration.values import shown_figures, shows_values
 from glassflow_dagster.runners.runner import StreamRunner
+from glassflow_dagster.safe_text import markdown, one_line, printable_values
 from glassflow_dagster.verification.counts import compare_counts
 from glassflow_dagster.verification.dead_letters import examine_dead_letters
 from glassflow_dagster.verification.duplicates import find_residual_duplicates
@@ -137,8 +138,8 @@ def run_checks(
             check_name=key.name,
             passed=result.passed,
             severity=options.get(key.name, CheckOptions()).severity or result.severity,
-            description=result.description,
-            metadata=result.figures,
+            description=markdown(result.description),
+            metadata=printable_values(result.figures),
         )
 
 
@@ -196,7 +197,9 @@ def _dead_letters(pipeline: PipelineConfig) -> _Result:
     outcome = examine_dead_letters(pipeline)
     figures: dict[str, Any] = dict(outcome.figures)
     if outcome.causes:
-        figures["reasons"] = dg.MetadataValue.table([dg.TableRecord(cause._asdict()) for cause in outcome.causes])
+        figures["reasons"] = dg.MetadataValue.table(
+            [dg.TableRecord(printable_values(cause._asdict())) for cause in outcome.causes]
+        )
         to_row = _dead_letter_with_values if shows_values(pipeline) else _dead_letter
         figures["last"] = dg.MetadataValue.table([dg.TableRecord(to_row(dead_letter)) for dead_letter in outcome.last])
     return _Result(outcome.passed, outcome.description, figures, dg.AssetCheckSeverity.WARN)
@@ -221,7 +224,7 @@ def _dead_letter(dead_letter: DeadLetter) -> dict[str, str | int]:
 def _dead_letter_with_values(dead_letter: DeadLetter) -> dict[str, str | int]:
     """Return the table row of a dead letter with the reason, which quotes values, and the beginning of the record."""
     value = (dead_letter.value or b"")[:_VALUE_SHOWN].decode(errors="backslashreplace")
-    return {**_dead_letter(dead_letter), "reason": dead_letter.reason, "value": value}
+    return {**_dead_letter(dead_letter), "reason": one_line(dead_letter.reason), "value": one_line(value)}
 
 
 def _stream_is_live(status: StreamStatus) -> _Result:

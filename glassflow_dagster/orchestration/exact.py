@@ -10,7 +10,8 @@ from glassflow_dagster.config.model.pipeline import PipelineConfig
 from glassflow_dagster.config.problems import suggestion
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.kafka.client import java_options
-from glassflow_dagster.orchestration.values import shown_figures
+from glassflow_dagster.orchestration.values import log_report, shown_figures
+from glassflow_dagster.safe_text import printable, printable_values
 
 
 def job_name(name: str) -> str:
@@ -51,16 +52,17 @@ def build_exact_job(
         try:
             if java_options(pipeline.connection):
                 # The resource's session is for all pipelines, and this one's mechanism needs a JVM of its own.
-                result = reconcile_in_own_session(pipeline, context.log.info)
+                result = reconcile_in_own_session(pipeline, log_report(context.log))
             else:
-                result = reconcile_keys(context.resources.pyspark.spark_session, pipeline, context.log.info)
+                result = reconcile_keys(context.resources.pyspark.spark_session, pipeline, log_report(context.log))
         except GlassflowError as error:
-            raise dg.Failure(str(error), allow_retries=False) from error
-        figures = shown_figures(pipeline, result.figures)
+            raise dg.Failure(printable(str(error)), allow_retries=False) from error
+        figures = printable_values(shown_figures(pipeline, result.figures))
+        description = printable(result.description)
         if not result.passed:
-            raise dg.Failure(result.description, metadata=figures, allow_retries=False)
-        context.log.info(result.description)
-        context.add_output_metadata({"description": result.description, **figures})
+            raise dg.Failure(description, metadata=figures, allow_retries=False)
+        context.log.info("%s", description)
+        context.add_output_metadata({"description": description, **figures})
 
     @dg.job(
         name=job_name(name),

@@ -15,6 +15,7 @@ import dagster as dg
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import identifier
 from glassflow_dagster.orchestration.specs import code_reference
+from glassflow_dagster.safe_text import code, code_block
 
 EVALUATION_INTERVAL = 30  # seconds between the sensor's evaluations
 
@@ -63,13 +64,13 @@ def _names(files: Mapping[Path, GlassflowError]) -> Sequence[str]:
 def _failing_asset(key: dg.AssetKey, file: Path, error: GlassflowError) -> dg.AssetsDefinition:
     """Build the asset of an invalid file: it shows the errors in its description and fails with them."""
     problems = str(error)
-    shown = f"```\n{problems}\n```"
+    shown = code_block(problems)
 
     @dg.asset(
         key=key,
         group_name=identifier(file.stem),
         description=(
-            f"`{file.name}` is invalid, so its pipeline is not loaded; all others are. A running stream of this "
+            f"{code(file.name)} is invalid, so its pipeline is not loaded; all others are. A running stream of this "
             "pipeline continues with the definition it was started with. Correct the file, then reload the "
             f"definitions.\n\n{shown}"
         ),

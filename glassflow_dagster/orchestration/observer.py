@@ -27,6 +27,7 @@ from glassflow_dagster.orchestration.metadata import (
     observed_topics,
 )
 from glassflow_dagster.runners.runner import StreamRunner
+from glassflow_dagster.safe_text import printable, printable_values
 
 OBSERVER_INTERVAL = 30  # seconds
 # Restarts without a new batch in between; after that only the scheduled health check restarts the stream.
@@ -94,7 +95,7 @@ def build_observer(  # noqa: PLR0913 - the parts of a sensor
                 )
             except GlassflowError as error:
                 # A state that cannot be read hides no other pipeline.
-                context.log.warning("%s: %s", pipeline_id, error)
+                context.log.warning("%s: %s", pipeline_id, printable(str(error)))
                 observations[pipeline_id] = Observation(last)
         found = observations.values()
         return dg.SensorResult(
@@ -169,4 +170,4 @@ def _observations(status: StreamStatus, pipeline: PipelineConfig, keys: AssetKey
         metadata_by_key[keys.table] = {**metadata_by_key.get(keys.table, {}), **of_table}
     for key, metadata in metadata_by_key.items():
         if metadata:
-            yield dg.AssetObservation(key, metadata=metadata)
+            yield dg.AssetObservation(key, metadata=printable_values(metadata))

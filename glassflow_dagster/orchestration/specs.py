@@ -23,6 +23,7 @@ from glassflow_dagster.orchestration.asset_keys import AssetKeys, build_asset_ke
 from glassflow_dagster.orchestration.automation import freshness_policy
 from glassflow_dagster.orchestration.options import Node, NodeKind, PipelineOptions
 from glassflow_dagster.orchestration.page_link import page_link
+from glassflow_dagster.safe_text import code, markdown
 
 MAX_TAG_LENGTH = 63  # characters, a limit of Dagster
 _TAG = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_TAG_LENGTH}}}")
@@ -324,23 +325,23 @@ def _topics_text(source: Source) -> str:
 
 def _topics_description(source: Source) -> str:
     if source.topic:
-        return f"Kafka topic `{source.topic}`, as its producers wrote it."
+        return f"Kafka topic {code(source.topic)}, as its producers wrote it."
     if source.topic_pattern:
-        return f"Kafka topics whose names match `{source.topic_pattern}`, as their producers wrote them."
-    return f"Kafka topics {', '.join(f'`{topic}`' for topic in source.topics)}, as their producers wrote them."
+        return f"Kafka topics whose names match {code(source.topic_pattern)}, as their producers wrote them."
+    return f"Kafka topics {', '.join(map(code, source.topics))}, as their producers wrote them."
 
 
 def _deduplicated_description(dedup: DedupConfig) -> str:
     """Describe in the asset's text which events stay: the key, the window and the clock of the deduplication."""
     key, window = ", ".join(dedup.key_fields), format_duration(dedup.time_window)
-    clock = f" of `{dedup.event_time}`" if dedup.event_time else ""
-    return f"The first event of each `{key}` within {window}{clock}; later ones count as duplicates."
+    clock = f" of {code(dedup.event_time)}" if dedup.event_time else ""
+    return f"The first event of each {code(key)} within {window}{clock}; later ones count as duplicates."
 
 
 def _joined_description(config: PipelineConfig, join: JoinConfig) -> str:
     """Describe in the asset's text which events a join matches: keys, windows, clock, and events without a match."""
     left, right = join.sides
-    topics = {source.source_id: "`, `".join(source.topic_names) for source in config.inputs}
+    topics = {source.source_id: ", ".join(map(code, source.topic_names)) for source in config.inputs}
     before, after = format_duration(right.time_window), format_duration(left.time_window)
     if join.match == "latest":
         match = (
@@ -351,14 +352,14 @@ def _joined_description(config: PipelineConfig, join: JoinConfig) -> str:
         match = f"every one that came less than {before} before it or less than {after} after it"
     unmatched = "makes a row with NULLs" if join.keeps_unmatched else "makes no row"
     return (
-        f"Each event of `{topics[left.source_id]}` (left) with the event of `{topics[right.source_id]}` (right) of "
+        f"Each event of {topics[left.source_id]} (left) with the event of {topics[right.source_id]} (right) of "
         f"the same key ({_keys(left)} = {_keys(right)}): {match}, {_clock(join)}. A left event without a match "
         f"{unmatched}, and counts as unmatched."
     )
 
 
 def _keys(side: JoinSide) -> str:
-    return ", ".join(f"`{name}`" for name in side.key_fields)
+    return ", ".join(map(code, side.key_fields))
 
 
 def _clock(join: JoinConfig) -> str:
@@ -367,7 +368,7 @@ def _clock(join: JoinConfig) -> str:
         return "by the time at which they are read"
     left, right = join.sides
     return (
-        f"by the times in `{left.event_time}` and `{right.event_time}`, of which one may be "
+        f"by the times in {code(left.event_time or '')} and {code(right.event_time or '')}, of which one may be "
         f"{format_duration(join.lateness)} late"
     )
 
@@ -377,13 +378,13 @@ def _table_description(config: PipelineConfig, of_table: PipelineConfig) -> str:
 
     of_table: one of `config.by_table`.
     """
-    name = f"{config.name}. " if config.name else ""
+    name = f"{markdown(config.name)}. " if config.name else ""
     events = " with all other events" if len(config.by_table) > 1 else ""
     if of_table.sink.filter:
-        events = f" with the events for which `{of_table.sink.filter}`"
+        events = f" with the events for which {code(of_table.sink.filter)}"
     own, table = config.sink.table_name, of_table.sink.table_name
-    checked = "" if table == own else f" The checks of the asset of `{own}` cover this table, too."
+    checked = "" if table == own else f" The checks of the asset of {code(own)} cover this table, too."
     return (
-        f"{name}ClickHouse table `{table}`, filled exactly once{events} by a Spark stream that runs outside Dagster. "
-        f"Materializing launches the stream, or checks the health of the one that runs.{checked}"
+        f"{name}ClickHouse table {code(table)}, filled exactly once{events} by a Spark stream that runs outside "
+        f"Dagster. Materializing launches the stream, or checks the health of the one that runs.{checked}"
     )

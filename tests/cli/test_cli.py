@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from rich.console import Console
 
 from glassflow_dagster.cli import main
+from glassflow_dagster.cli.watch import History, overview
+from glassflow_dagster.driver import process
 from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat, write_heartbeat
 from glassflow_dagster.streaming.delivery.totals import Totals
 from tests import definition as v3
@@ -132,6 +135,18 @@ def test_the_status_of_one_topic_says_nothing_of_joins(state: Path) -> None:
     found = CliRunner().invoke(main, ["status", "orders", "--state", str(state)]).stdout
     assert "  batch 7, lag 12, in" in found
     assert "matched" not in found
+
+
+def test_a_message_of_a_driver_sends_no_commands_to_the_terminal(state: Path) -> None:
+    folder, message = state / "orders", "new field '\x1b[2J[/red]'"
+    one = Heartbeat.model_validate_json((folder / "heartbeat.json").read_text())
+    write_heartbeat(folder, one.model_copy(update={"message": message}))
+    found = CliRunner().invoke(main, ["status", "orders", "--state", str(state)]).stdout
+    assert found.startswith("orders: STOPPED - new field '\\x1b[2J[/red]'\n")
+    console = Console(record=True, width=200)
+    stream = process.status(state, "orders")
+    console.print(overview({"orders": stream}, {"orders": History()}))
+    assert "new field '\\x1b[2J[/red]'" in console.export_text()
 
 
 def test_a_url_as_state_is_the_store_and_the_folder_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

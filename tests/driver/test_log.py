@@ -39,6 +39,18 @@ def test_text_is_written_as_it_is() -> None:
     ]
 
 
+def test_text_of_records_is_neither_an_entry_of_its_own_nor_a_command_for_a_terminal() -> None:
+    lines: list[str] = []
+    log = DriverLog(lines.append, is_timed=True)
+    log.warning("field 'a\n2026-01-01 00:00:00 failed: no\x1b[2J': is new")
+    log.relay("Exception: \x1b[31mred\tthen")
+    assert re.fullmatch(f"{TIME} warning: field 'a\n  2026-01-01 00:00:00 failed: no\\\\x1b\\[2J': is new", lines[0])
+    assert lines[1] == "Exception: \\x1b[31mred\tthen"
+    json_lines: list[str] = []
+    json_log(json_lines)("a\nb\x1b")
+    assert json_lines[0].isprintable()
+
+
 def test_timed_text_has_the_time_before_the_drivers_own_messages_only() -> None:
     lines: list[str] = []
     log = DriverLog(lines.append, is_timed=True)

@@ -71,7 +71,8 @@ def test_slack_gets_the_alert_as_a_line(slack: dict[str, Any]) -> None:
     SlackChannel("#data", SECRET).send(ALERT)
     [(path, authorization, content)] = slack["asked"]
     assert (path, authorization) == ("/api/chat.postMessage", f"Bearer {SECRET}")
-    assert json.loads(content) == {"channel": "#data", "text": ALERT.line}
+    text = "ERROR: orders/orders:counts_agree: 4 rows &lt;missing&gt; of 10"
+    assert json.loads(content) == {"channel": "#data", "text": text}
 
 
 @pytest.mark.parametrize(("error", "others"), [("channel_not_found", True), ("ratelimited", False)])

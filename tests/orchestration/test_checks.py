@@ -158,6 +158,16 @@ def test_records_that_wait_for_a_first_batch_are_a_warning(
     assert (result.passed, result.severity, result.description) == (False, WARN, "3 records wait")
 
 
+def test_text_of_records_is_text_in_dagster(definition: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dagster shows a description as Markdown, and its terminal metadata and logs."""
+    name = "[a](http://x)\n# b\x1b[2J"
+    report = CountsReport(passed=False, exact=True, description=name, figures={"problem": name})
+    monkeypatch.setattr(checks, "compare_counts", lambda *_: report)
+    result = evaluate(definition, state)["counts_agree"]
+    assert result.description == "[a]\\(http://x)  \n\\# b\\x1b[2J"
+    assert result.metadata["problem"].value == "[a](http://x)\n# b\\x1b[2J"
+
+
 def test_the_checks_of_a_join_say_what_they_are_about(join_definition: Path) -> None:
     assets = build_pipeline_assets(load_pipeline(join_definition))
     described = {spec.name: spec.description or "" for spec in assets.check_specs}

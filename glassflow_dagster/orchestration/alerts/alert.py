@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.safe_text import one_line
 
 
 class AlertUndelivered(GlassflowError):
@@ -29,7 +30,7 @@ class Alert:
     @property
     def line(self) -> str:
         """The alert as one line of text."""
-        return f"{self.state}: {self.subject}: {self.text}"
+        return one_line(f"{self.state}: {self.subject}: {' '.join(self.text.splitlines())}")
 
 
 class AlertChannel(Protocol):

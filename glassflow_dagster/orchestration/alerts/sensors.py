@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from glassflow_dagster.orchestration.alerts.alert import Alert, AlertChannel, AlertUndelivered
 from glassflow_dagster.orchestration.cursors import parse_cursor
+from glassflow_dagster.safe_text import from_markdown
 
 ALERT_INTERVAL = 30  # seconds
 PASSED = "PASSED"
@@ -207,7 +208,7 @@ def latest_results(context: dg.SensorEvaluationContext, assets: Collection[dg.As
         evaluation = record.event.asset_check_evaluation if record and record.event else None
         if evaluation:
             state = PASSED if evaluation.passed else evaluation.severity.value
-            results[key.to_user_string()] = (state, evaluation.description or "")
+            results[key.to_user_string()] = (state, from_markdown(evaluation.description or ""))
     return results
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.alerts.alert import ANSWER_SECONDS, Alert, AlertUndelivered
+from glassflow_dagster.safe_text import slack_text
 
 _RATE_LIMITED = "ratelimited"
 
@@ -33,7 +34,7 @@ class SlackChannel:
         client = SlackResource(token=self.token).get_client()
         client.timeout = int(ANSWER_SECONDS)
         try:
-            client.chat_postMessage(channel=self.channel, text=alert.line)
+            client.chat_postMessage(channel=self.channel, text=slack_text(alert.line))
         except SlackApiError as error:
             reason = str(error.response.get("error", error.response.status_code))
             problem = f"slack: {self.channel}: not accepted ({reason})"

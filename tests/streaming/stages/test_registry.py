@@ -17,6 +17,7 @@ from glassflow_dagster.streaming.stages.decode.formats import decoder_of
 from glassflow_dagster.streaming.stages.decode.registry import _settings
 from tests.registry import Registry, serving
 
+MOST_BYTES = 16 * 1024 * 1024
 EVENT = {"type": "record", "name": "Event", "fields": [{"name": "id", "type": "string"}]}
 
 
@@ -121,6 +122,26 @@ def test_a_registry_that_cannot_be_used_is_named(
     message = raised.value.java_exception.getMessage()
     assert message.startswith(f"schema registry {registry.url}")
     assert expected in message
+
+
+@pytest.mark.parametrize("status", [200, 404, 500])
+def test_an_endless_answer_is_refused(spark: SparkSession, registry: Registry, status: int) -> None:
+    registry.failures = [(status, " " * (MOST_BYTES + 1))]
+    with pytest.raises(Py4JJavaError, match="answers with more than 16 MiB for one schema; is it a"):
+        store(spark, registry).find(1)
+    assert len(registry.requests) == 1
+
+
+def test_a_schema_may_be_large_but_not_with_all_that_it_refers_to(spark: SparkSession, registry: Registry) -> None:
+    large = json.dumps({"type": "enum", "name": "Unit", "symbols": ["KG"], "doc": "x" * (MOST_BYTES // 2)})
+    names = ["one", "two"]
+    for name in names:
+        registry.register(name, large + " " * len(name))
+    references = [{"name": name, "subject": name, "version": 1} for name in names]
+    one, both = (registry.register("events-value", EVENT, references[:count]) for count in (1, 2))
+    assert len((store(spark, registry).find(one) or ["", ""])[0]) > MOST_BYTES // 2
+    with pytest.raises(Py4JJavaError, match="answers with more than 16 MiB for one schema"):
+        store(spark, registry).find(both)
 
 
 def test_an_id_that_is_none_for_the_registry_is_unknown(spark: SparkSession, registry: Registry) -> None:

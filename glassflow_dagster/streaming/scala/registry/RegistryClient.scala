@@ -1,12 +1,14 @@
 package glassflow
 
-import java.io.IOException
+import java.io.{ByteArrayOutputStream, IOException}
 import java.net.URI
 import java.net.URLEncoder
 import java.net.http.{HttpClient, HttpRequest, HttpResponse}
+import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.UTF_8
 import java.time.Duration
-import java.util.concurrent.{ExecutionException, TimeUnit, TimeoutException}
+import java.util.{List => JavaList}
+import java.util.concurrent.{CompletableFuture, CompletionStage, ExecutionException, Flow, TimeUnit, TimeoutException}
 
 import com.fasterxml.jackson.core.JsonProcessingException
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
@@ -75,6 +77,7 @@ final class RegistryClient(settings: RegistrySettings) {
         get(s"/subjects/$subjectPath/versions/$version?deleted=true", deadline, NO_SUCH_SCHEMA).exists { other =>
           val isComplete = collect(other, found, asked, deadline)
           found.put(name, textOf(other))
+          if (found.values.asScala.map(_.length.toLong).sum > MOST_BYTES) throw tooLarge(described)
           isComplete
         }
       }
@@ -95,18 +98,19 @@ final class RegistryClient(settings: RegistrySettings) {
       val problem =
         try {
           val answer = send(url)
+          val body = answer.body.getOrElse(throw tooLarge(url))
           answer.statusCode match {
-            case 200 => return Some(parsed(url, answer.body))
-            case 404 if answers404(answer.body) => return None
+            case 200 => return Some(parsed(url, body))
+            case 404 if answers404(body) => return None
             // An id that is none for this registry.
-            case 400 | 422 if isOfRegistry(answer.body) => return None
+            case 400 | 422 if isOfRegistry(body) => return None
             case status @ (401 | 403) =>
               val remedy = "correct schema_registry.api_key and api_secret, or bearer_token"
-              throw new RegistryError(s"schema registry $url: answers $status (${start(answer.body)}); $remedy")
+              throw new RegistryError(s"schema registry $url: answers $status (${start(body)}); $remedy")
             case status if status == 429 || status >= 500 => s"answers $status"
             case status =>
               val remedy = "correct schema_registry.url"
-              throw new RegistryError(s"schema registry $url: answers $status (${start(answer.body)}); $remedy")
+              throw new RegistryError(s"schema registry $url: answers $status (${start(body)}); $remedy")
           }
         } catch { case error: IOException => said(error) }
       attempt += 1
@@ -117,8 +121,10 @@ final class RegistryClient(settings: RegistrySettings) {
     throw new IllegalStateException
   }
 
-  /** Send a request; throws IOException also where an answer begins in time and does not end. */
-  private def send(url: String): HttpResponse[String] = {
+  /** Send a request; throws IOException also where an answer begins in time and does not end. The answer has no body
+    * where that is larger than MOST_BYTES.
+    */
+  private def send(url: String): HttpResponse[Option[String]] = {
     val request =
       try {
         val builder = HttpRequest.newBuilder(URI.create(url)).header("Accept", ACCEPTED)
@@ -131,7 +137,7 @@ final class RegistryClient(settings: RegistrySettings) {
             s"schema registry $url: address or credentials are not valid in a request; correct them"
           )
       }
-    val answer = client.sendAsync(request, HttpResponse.BodyHandlers.ofString())
+    val answer = client.sendAsync(request, _ => new LimitedBody(MOST_BYTES))
     try answer.get(ANSWER_TIME.toSeconds, TimeUnit.SECONDS)
     catch {
       case error: ExecutionException if error.getCause.isInstanceOf[IOException] => throw error.getCause
@@ -151,6 +157,34 @@ final class RegistryClient(settings: RegistrySettings) {
   private def described = settings.urls.mkString(", ")
 }
 
+/** The body of an answer as text; None for one of more bytes than allowed, of which no more are read. */
+private class LimitedBody(most: Int) extends HttpResponse.BodySubscriber[Option[String]] {
+  private val body = new CompletableFuture[Option[String]]
+  private val bytes = new ByteArrayOutputStream
+  private var subscription: Flow.Subscription = _
+
+  override def getBody: CompletionStage[Option[String]] = body
+
+  override def onSubscribe(subscribed: Flow.Subscription): Unit = {
+    subscription = subscribed
+    subscribed.request(Long.MaxValue)
+  }
+
+  override def onNext(parts: JavaList[ByteBuffer]): Unit = if (!body.isDone) {
+    parts.forEach { part =>
+      if (bytes.size + part.remaining <= most) {
+        val copy = new Array[Byte](part.remaining)
+        part.get(copy)
+        bytes.write(copy, 0, copy.length)
+      } else body.complete(None)
+    }
+    if (body.isDone) subscription.cancel()
+  }
+
+  override def onError(error: Throwable): Unit = body.completeExceptionally(error)
+  override def onComplete(): Unit = body.complete(Some(bytes.toString(UTF_8)))
+}
+
 object RegistryClient {
   private val ACCEPTED = "application/vnd.schemaregistry.v1+json, application/json"
   private val ANSWER_TIME = Duration.ofSeconds(10)
@@ -158,12 +192,19 @@ object RegistryClient {
   private final val LONGEST_PAUSE_MS = 5000L
   private final val MOST_DOUBLINGS = 6
   private final val SHOWN = 200
-  private final val MOST_REFERENCES = 1000
+  private final val MOST_REFERENCES = 500
+  // Of an answer, and of the schemas that one refers to, in all: a registry's own limit is a megabyte by default.
+  private final val MOST_BYTES = 16 * 1024 * 1024
   private val ERRORS = new ObjectMapper()
 
   /** Whether a 404 says that there is no such schema or version (40403, 40402), and not that there is no such page. */
   private val NO_SUCH_SCHEMA: String => Boolean = body => errorCode(body) / 100 == 404
   private val NO_SUCH_PAGE: String => Boolean = _ => true
+
+  private def tooLarge(place: String): RegistryError = new RegistryError(
+    s"schema registry $place: answers with more than ${MOST_BYTES / 1024 / 1024} MiB for one schema; is it a schema " +
+      "registry? If it is, register a smaller schema, or one that refers to fewer others"
+  )
 
   private def isOfRegistry(body: String): Boolean = errorCode(body) > 0
 
