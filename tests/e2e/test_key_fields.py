@@ -125,7 +125,7 @@ def test_records_are_deduplicated_filtered_and_routed_by_a_field_of_the_key(
     assert [(reason.partition(": field")[0].partition(" '")[0], key) for reason, key, _ in dead_letters(keyed)] == [
         ("field", None),
         ("key: invalid JSON: Unrecognized token", b"k-1"),
-        ("key: invalid JSON: not in UTF-8", b"\xff\0"),
+        ("key: invalid JSON: not in UTF-8, at byte 1", b"\xff\0"),
         ("key", json_key("1")),
         ("key", b"{}"),
         ("invalid JSON: Unrecognized token", json_key(3)),

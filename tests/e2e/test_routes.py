@@ -193,7 +193,10 @@ def test_an_open_batch_needs_the_table_and_the_columns_that_it_was_begun_with(ro
     )
     routed.client().command(dropped_column)
     routed.client().command(dropped_table)
-    routed.catch_up()
+    # The rows' values of the column are gone, by which they would be found.
+    with pytest.raises(GlassflowError, match=r"events: 21 rows .* changed since the insert by 'DROP COLUMN n'"):
+        routed.catch_up()
+    routed.catch_up(mutated_rows="written")
     assert counts(routed, "buys", "refunds", "events") == [10, 9, 21]
     assert verify_pipeline(load_pipeline(routed.file), print).counts.passed
 

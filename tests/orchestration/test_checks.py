@@ -78,7 +78,7 @@ def test_dead_letters_are_a_warning_with_reasons_and_the_last_ones(
     definition: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead_letter = DeadLetter(
-        "i", 1, 1_700_000_000_000, "t", 2, 3, -1, 0, None, b"\xff", (), "decode", "'why'", "", 0, "t", 2, 3, -1,
+        "i", 1, 1_700_000_000_000, "t", 2, 3, -1, 0, None, b"\xff", (), "decode", "'why'", "", 0, 0, "t", 2, 3, -1,
         passed_dedup=False, expires_at=0, replayed=False,
     )  # fmt: skip
     found = DeadLettersReport(

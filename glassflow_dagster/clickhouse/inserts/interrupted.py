@@ -162,8 +162,8 @@ class InterruptedInsert:
             )
             return True
         raise InsertRefused(
-            f"{self._name}: {len(missing)} rows of an insert that a restart of ClickHouse interrupted are not in the "
-            f"table, which was changed since the insert by {changes[0]!r}. It cannot be known whether these rows were "
+            f"{self._name}: {len(missing)} rows of an insert that was interrupted are not found in the table, "
+            f"which was changed since the insert by {changes[0]!r}. It cannot be known whether these rows were "
             f"written and then changed or removed, or were lost ({self.token}). Start once with `run FILE "
             "--mutated-rows written` if the change explains it: the rows count as written; or with `--mutated-rows "
             "missing`: they are inserted now"
