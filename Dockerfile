@@ -30,8 +30,8 @@ RUN pip install --no-cache-dir --no-deps --no-build-isolation ./source \
 # The jars are fetched and the state processors compiled here, so that a container starts without a registry; a warm-up
 # run fills Java's class data archive, so that its drivers start faster.
 RUN python -m glassflow_dagster.runtime.jars \
- && python -m glassflow_dagster.streaming.scala.build \
- && python -m glassflow_dagster.streaming.spark.cds_archive
+ && python -m glassflow_dagster.stream.scala.build \
+ && python -m glassflow_dagster.stream.spark.cds_archive
 
 COPY pipelines pipelines
 COPY deploy/workspace.yaml workspace.yaml

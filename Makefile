@@ -13,25 +13,25 @@ setup: $(READY)
 
 # uv reads the same lock file as pip and installs in parallel. The editable install needs no separate build environment.
 # The prerequisites include the sources of the jar and of the class data archive, which saves 4 s at each driver start.
-$(READY): pyproject.toml requirements.lock $(wildcard glassflow_dagster/streaming/scala/*/*.scala) glassflow_dagster/streaming/warmup.py
+$(READY): pyproject.toml requirements.lock $(wildcard glassflow_dagster/stream/scala/*/*.scala) glassflow_dagster/stream/warmup.py
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9,<1"
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	$(BIN)/python -m glassflow_dagster.runtime.jars
-	$(BIN)/python -m glassflow_dagster.streaming.scala.build
-	$(BIN)/python -m glassflow_dagster.streaming.spark.cds_archive
+	$(BIN)/python -m glassflow_dagster.stream.scala.build
+	$(BIN)/python -m glassflow_dagster.stream.spark.cds_archive
 	@touch $(READY)
 
 demo: setup ## sends the demo's events, runs all pipelines, and checks all counts
-	$(BIN)/python -m glassflow_dagster.demo
+	$(BIN)/python -m glassflow_dagster.local.demo
 
 demo-cluster: setup ## the same on several hosts, two of which are lost (network namespaces, as root; 5 to 12 min)
 	$(BIN)/python -m tests.cluster.demo
 
 dev: setup ## the embedded stack with Dagster on http://127.0.0.1:3000; Ctrl-C stops the drivers, then the stack
-	$(BIN)/python -m glassflow_dagster.dev
+	$(BIN)/python -m glassflow_dagster.cli.dev
 
 # All tests of a file run in one process, in the order of tests/conftest.py: xdist's own order begins with the files of
 # many tests, which are the quick ones, and ends with one long test in one process. Three processes on two cores, since
@@ -49,7 +49,7 @@ test-fast: setup
 
 # The tests that need neither a server nor the tools of `make lint` and `make docs`, and those of a Dagster process.
 OLDEST := .venv-oldest
-OLDEST_TESTS := tests/orchestration tests/components tests/cli tests/config tests/driver tests/metrics tests/e2e/test_dagster.py tests/packaging/test_project.py
+OLDEST_TESTS := tests/orchestration tests/cli tests/definition tests/control tests/driver tests/runtime/metrics tests/e2e/test_dagster.py tests/packaging/test_project.py
 
 test-oldest: setup ## runs Dagster's part of the tests with the oldest versions within the bounds of pyproject.toml
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
@@ -67,7 +67,7 @@ test-registry: setup ## runs Confluent's serializers against a real schema regis
 
 test-kubernetes: setup ## the runner on a real kube-apiserver, with pods; as root, with Go 1.22 (builds it once, 6 min)
 	$(BIN)/python -m tests.kubernetes.programs
-	GLASSFLOW_TEST_KUBERNETES=1 $(BIN)/python -m pytest tests/runners/test_contract.py tests/runners/test_on_kubernetes.py -k "kubeflow or apache or accounts"
+	GLASSFLOW_TEST_KUBERNETES=1 $(BIN)/python -m pytest tests/control/runners/test_contract.py tests/control/runners/test_on_kubernetes.py -k "kubeflow or apache or accounts"
 
 test-joins: setup ## runs every kind of join with kills, idle sources and outages; `make test` runs two
 	GLASSFLOW_TEST_JOINS=all $(BIN)/python -m pytest tests/e2e/test_join.py
@@ -107,7 +107,7 @@ docs: setup ## generates docs/reference/ from the code, and builds all pages int
 
 screenshots: setup ## takes the pages' screenshots again from the running product; needs Chromium on the PATH
 	PYTHONPATH=. $(BIN)/python .ci/screenshots.py
-	SCREENSHOTS=docs/assets $(BIN)/python -m pytest tests/ui/test_browser.py
+	SCREENSHOTS=docs/assets $(BIN)/python -m pytest tests/server/ui/test_browser.py
 
 lint: setup
 	$(BIN)/ruff check

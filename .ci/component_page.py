@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from glassflow_dagster.components.pipeline_folder import PipelineFolder
-from glassflow_dagster.components.scaffolder import ScaffoldParameters
+from glassflow_dagster.orchestration.component.pipeline_folder import PipelineFolder
+from glassflow_dagster.orchestration.component.scaffolder import ScaffoldParameters
 
 # A JSON Schema type in words.
 WORDS = {"string": "text", "integer": "integer", "number": "number", "boolean": "`true`, `false`"}

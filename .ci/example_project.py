@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 
 COMPONENT = "glassflow_dagster.PipelineFolder"
 EVENTS = 1000
-_DBT_PROJECT = Path(__file__).parents[1] / "tests" / "components" / "dbt_project"
+_DBT_PROJECT = Path(__file__).parents[1] / "tests" / "orchestration" / "component" / "dbt_project"
 _BIN = Path(sys.executable).parent
 # No model is run, so dbt itself is not needed.
 _MODELS = '''"""The models of the dbt project."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from glassflow_dagster.api.application import make_api
+from glassflow_dagster.server.api.application import make_api
 
 _HEADINGS = {
     "pipelines": "Pipelines",

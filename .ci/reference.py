@@ -19,12 +19,12 @@ from component_page import WORDS, component_page
 from http_page import http_page
 from pydantic import TypeAdapter
 
-from glassflow_dagster.bookkeeping.tables import TABLES
 from glassflow_dagster.cli import main as commands
-from glassflow_dagster.config.model.durations import format_duration
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.metrics.exposition import METRICS
-from glassflow_dagster.metrics.pipeline_metrics import OUTCOMES
+from glassflow_dagster.definition.model.durations import format_duration
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.runtime.metrics.exposition import METRICS
+from glassflow_dagster.runtime.metrics.pipeline_metrics import OUTCOMES
+from glassflow_dagster.stores.bookkeeping.tables import TABLES
 
 PROJECT = Path(__file__).parent.parent
 PAGES = PROJECT / "docs" / "reference"

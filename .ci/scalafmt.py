@@ -7,7 +7,7 @@ import sys
 from glassflow_dagster.runtime.jars import ensure_jars
 from glassflow_dagster.runtime.java import find_java
 
-SOURCES = "glassflow_dagster/streaming/scala"
+SOURCES = "glassflow_dagster/stream/scala"
 
 
 def main() -> int:

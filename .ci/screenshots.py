@@ -17,7 +17,7 @@ from pathlib import Path
 
 from example_project import example_project
 
-from tests.pictures import find_chromium, take_picture
+from tests.support.pictures import find_chromium, take_picture
 
 PROJECT = Path(__file__).parents[1]
 ASSETS = PROJECT / "docs" / "assets"
@@ -44,7 +44,7 @@ def main() -> int:
         print(f"no screenshot is named {', '.join(sorted(unknown))}", file=sys.stderr)
         return 1
     if wanted & {*PAGES}:
-        _run("-m", "glassflow_dagster.demo")
+        _run("-m", "glassflow_dagster.local.demo")
         with _dagster():
             _run("-m", "dagster", "asset", "materialize", "--select", "*", "-m", "glassflow_dagster.definitions")
             _take_all(PAGES, wanted)
@@ -59,7 +59,7 @@ def main() -> int:
 @contextmanager
 def _dagster() -> Iterator[None]:
     """Run `make dev` in the background while the block runs."""
-    command = [sys.executable, "-m", "glassflow_dagster.dev", "--port", str(PORT)]
+    command = [sys.executable, "-m", "glassflow_dagster.cli.dev", "--port", str(PORT)]
     with subprocess.Popen(command, cwd=PROJECT) as process:
         try:
             _wait_until_up(process)

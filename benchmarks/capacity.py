@@ -4,7 +4,7 @@ A topic with 2 to 512 partitions, a state with 2 to 512 partitions, and batches 
 then the cost of its tasks. Batches that run inline, within the driver, have no tasks, but visit all partitions, too.
 It is CPU time by the kernel's counters, of the driver (its Python and its JVM) and of the executor with its Python
 workers; the time of day would only say how busy the machine is. Files and bytes of a batch are those of its version of
-the state. `fit` gives the coefficients of a plane through the cases, for glassflow_dagster/capacity.
+the state. `fit` gives the coefficients of a plane through the cases, for glassflow_dagster/definition/capacity.
 
     make bench-capacity     or: python -m benchmarks.capacity --runs 1 --partitions 2 32
 """
@@ -26,7 +26,7 @@ from benchmarks.pipelines import batches, dedup_definition, running_pipeline, wa
 from benchmarks.processes import cpu_seconds, tree
 from benchmarks.results import Figures, Runs
 from benchmarks.stack import Stack, running_stack
-from glassflow_dagster.demo.produce import create_topic
+from glassflow_dagster.local.demo.produce import create_topic
 
 PARTITIONS = (2, 8, 32, 128, 512)
 # Of a batch: few, so that its tasks are what it costs.

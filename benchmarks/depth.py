@@ -20,7 +20,7 @@ from benchmarks.events import DUPLICATES, SEED, distinct, fill, numbers
 from benchmarks.results import Runs
 from benchmarks.stack import Stack, running_stack
 from benchmarks.steady_state import Expected, ProductCase, Run, new_task, part_name
-from glassflow_dagster.demo.produce import PARTITIONS, create_topic
+from glassflow_dagster.local.demo.produce import PARTITIONS, create_topic
 
 TOPIC = "events"
 KEYS = 100_000_000

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from benchmarks.console import say
 from benchmarks.stack import Stack
-from glassflow_dagster.demo.produce import create_topic
+from glassflow_dagster.local.demo.produce import create_topic
 
 SEED = 7
 

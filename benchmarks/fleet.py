@@ -25,10 +25,10 @@ from benchmarks import results
 from benchmarks.dagster_process import running_dagster
 from benchmarks.processes import Memory, cpu_seconds
 from benchmarks.results import Figures, Runs, turns
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat, write_heartbeat
+from glassflow_dagster.control.heartbeat import DriverState, Heartbeat, write_heartbeat
+from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.runtime.process import start_of
-from glassflow_dagster.streaming.delivery.totals import Totals
+from glassflow_dagster.stores.bookkeeping.run_totals import Totals
 
 PIPELINES = 100
 # Dagster's sensors have their first evaluations behind them.

@@ -17,7 +17,7 @@ from benchmarks.events import DUPLICATES, SEED, distinct, event, fill_topic
 from benchmarks.results import Runs, turns
 from benchmarks.stack import running_stack
 from benchmarks.steady_state import Expected, ProductCase, Run, new_task
-from glassflow_dagster.demo.produce import PARTITIONS
+from glassflow_dagster.local.demo.produce import PARTITIONS
 
 AVRO = {
     "type": "record",

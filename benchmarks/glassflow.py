@@ -25,7 +25,7 @@ from benchmarks.results import Figures, Runs, turns
 from benchmarks.shapes import WIDE_COLUMNS, wide_event
 from benchmarks.stack import Stack, running_stack
 from benchmarks.steady_state import Consumer, Expected, ProductCase, Run, new_task
-from glassflow_dagster.demo.produce import PARTITIONS
+from glassflow_dagster.local.demo.produce import PARTITIONS
 
 EVENTS = 1_000_000
 # Wide events are eight times as long.

@@ -12,7 +12,7 @@ from benchmarks.events import DUPLICATES, SEED, distinct, fill_topic
 from benchmarks.results import Runs
 from benchmarks.stack import running_stack
 from benchmarks.steady_state import Expected, ProductCase, Run, new_task, part_name
-from glassflow_dagster.demo.produce import PARTITIONS
+from glassflow_dagster.local.demo.produce import PARTITIONS
 
 TOPIC = "events"
 KEYS = 10_000_000

@@ -37,20 +37,20 @@ from benchmarks.processes import cpu_seconds
 from benchmarks.results import Figures, Runs
 from benchmarks.stack import Stack, running_stack
 from benchmarks.throughput import flights_definition, require_one_table, send_flights
-from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.clickhouse.identifiers import full_name, quote_name
-from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.run import run_pipeline
-from glassflow_dagster.metrics.measures import Measures
-from glassflow_dagster.streaming.batch_query import BatchStages
-from glassflow_dagster.streaming.checkpoint.blocks import cut
-from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
-from glassflow_dagster.streaming.delivery import batch_writer as batches
-from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
-from glassflow_dagster.streaming.delivery.partition_writer import PartitionWriter
-from glassflow_dagster.streaming.delivery.totals import Totals
-from glassflow_dagster.streaming.stages.record_counter import BatchOutcomes
+from glassflow_dagster.runtime.metrics.measures import Measures
+from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.clickhouse.client import connect
+from glassflow_dagster.stores.clickhouse.identifiers import full_name, quote_name
+from glassflow_dagster.stream.batch_query import BatchStages
+from glassflow_dagster.stream.checkpoint.blocks import cut
+from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
+from glassflow_dagster.stream.delivery import batch_writer as batches
+from glassflow_dagster.stream.delivery.batch_writer import BatchWriter
+from glassflow_dagster.stream.delivery.partition_writer import PartitionWriter
+from glassflow_dagster.stream.stages.record_counter import BatchOutcomes
 
 KINDS = ("guarded", "unguarded")
 

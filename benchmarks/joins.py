@@ -36,7 +36,7 @@ from benchmarks.pipelines import (
 )
 from benchmarks.results import Figures, Runs
 from benchmarks.stack import Stack, running_stack
-from glassflow_dagster.demo.produce import create_topic, send
+from glassflow_dagster.local.demo.produce import create_topic, send
 
 SIDES = ("left", "right")
 SMALL_STATE = 10_000

@@ -33,7 +33,7 @@ from benchmarks.pipelines import (
 from benchmarks.processes import cpu_seconds
 from benchmarks.results import Figures, Runs, turns
 from benchmarks.stack import PASSWORD, USER, Stack, running_stack
-from glassflow_dagster.demo.produce import PARTITIONS
+from glassflow_dagster.local.demo.produce import PARTITIONS
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime.java import find_java
 

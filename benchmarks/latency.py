@@ -39,7 +39,7 @@ from benchmarks.processes import cpu_seconds
 from benchmarks.results import Figures, Runs, percentile
 from benchmarks.stack import Stack, running_stack
 from benchmarks.steady_state import Consumer, Expected, Run, new_task
-from glassflow_dagster.demo.produce import create_topic
+from glassflow_dagster.local.demo.produce import create_topic
 
 RATES = (200, 2000, 10_000)
 POLL_SECONDS = 0.02

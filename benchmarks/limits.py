@@ -38,18 +38,18 @@ from benchmarks.results import Figures, Runs
 from benchmarks.shapes import STATELESS
 from benchmarks.stack import Stack, running_stack
 from benchmarks.steady_state import Expected, ProductCase, Run, new_task
-from glassflow_dagster.clickhouse.inserts.block import RowBinaryBlock
-from glassflow_dagster.clickhouse.inserts.insert import Inserter
-from glassflow_dagster.clickhouse.inserts.tokens import Token
-from glassflow_dagster.clickhouse.tables import Table, filled_columns
-from glassflow_dagster.clickhouse.target.prepare import prepare_target
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.demo.produce import PARTITIONS
-from glassflow_dagster.kafka.topics import offsets
-from glassflow_dagster.streaming.query import build_query
-from glassflow_dagster.streaming.spark.session import start_session, stop_session
-from glassflow_dagster.streaming.stages.source import read_ranges
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.local.demo.produce import PARTITIONS
+from glassflow_dagster.stores.clickhouse.inserts.block import RowBinaryBlock
+from glassflow_dagster.stores.clickhouse.inserts.insert import Inserter
+from glassflow_dagster.stores.clickhouse.inserts.tokens import Token
+from glassflow_dagster.stores.clickhouse.table import Table, filled_columns
+from glassflow_dagster.stores.clickhouse.tables.prepare import prepare_target
+from glassflow_dagster.stores.kafka.topics import offsets
+from glassflow_dagster.stream.query import build_query
+from glassflow_dagster.stream.spark.session import start_session, stop_session
+from glassflow_dagster.stream.stages.source import read_ranges
 
 TOPIC = "limits"
 EVENTS = 2_000_000

@@ -26,7 +26,7 @@ from benchmarks.pipelines import (
 from benchmarks.processes import cpu_seconds
 from benchmarks.results import Figures, Runs, turns
 from benchmarks.stack import Stack, running_stack
-from glassflow_dagster.demo.produce import create_topic
+from glassflow_dagster.local.demo.produce import create_topic
 from glassflow_dagster.local.object_store import BUCKET, object_store_variables
 from glassflow_dagster.local.ports import free_port
 

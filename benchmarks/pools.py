@@ -19,11 +19,11 @@ from benchmarks.pipelines import dedup_definition, require_one_row_each, write_d
 from benchmarks.processes import Memory, cpu_seconds, tree
 from benchmarks.results import Figures, Runs, turns
 from benchmarks.stack import Stack, running_stack
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.demo.produce import create_topic
-from glassflow_dagster.driver.pool.endpoint import pool_folder, read_endpoint
-from glassflow_dagster.driver.pool.launch import stop_pool
-from glassflow_dagster.driver.process import Deployment, launch, status, stop
+from glassflow_dagster.control.pool_endpoint import pool_folder, read_endpoint
+from glassflow_dagster.control.pool_launch import stop_pool
+from glassflow_dagster.control.process import Deployment, launch, status, stop
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.local.demo.produce import create_topic
 
 PIPELINES = 20
 # More would not fit into the memory of a small machine.

@@ -25,7 +25,7 @@ from benchmarks.results import CHANGED, Runs, turns
 from benchmarks.shapes import STATELESS
 from benchmarks.stack import running_stack
 from benchmarks.steady_state import Consumer, Expected, ProductCase, Run, new_task
-from glassflow_dagster.demo.produce import PARTITIONS
+from glassflow_dagster.local.demo.produce import PARTITIONS
 
 NAME = "quick"
 # A ratio falls by less in a run of the same code: five runs differ by up to a tenth.

@@ -14,7 +14,7 @@ from benchmarks.pipelines import visible_rows
 from benchmarks.results import Runs, turns
 from benchmarks.stack import running_stack
 from benchmarks.steady_state import Expected, ProductCase, Run, new_task
-from glassflow_dagster.demo.produce import PARTITIONS
+from glassflow_dagster.local.demo.produce import PARTITIONS
 
 # The field `amount` of an event is a number below 15: each condition takes about a quarter of the events.
 FURTHER = {f"quarter_{n}": f"amount % 4 == {n}" for n in range(3)}

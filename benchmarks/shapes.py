@@ -14,7 +14,7 @@ from benchmarks.events import COLUMNS, DUPLICATES, SEED, distinct, event, fill_t
 from benchmarks.results import Runs, turns
 from benchmarks.stack import Stack, running_stack
 from benchmarks.steady_state import Expected, ProductCase, Run, new_task
-from glassflow_dagster.demo.produce import PARTITIONS
+from glassflow_dagster.local.demo.produce import PARTITIONS
 
 # Length of the text that makes an event 1,500 bytes long.
 TEXT_BYTES = 1298

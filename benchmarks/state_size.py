@@ -28,7 +28,7 @@ from benchmarks.pipelines import (
 from benchmarks.processes import Memory, cpu_seconds, folder_bytes
 from benchmarks.results import Figures, Runs, turns
 from benchmarks.stack import Stack, running_stack
-from glassflow_dagster.demo.produce import create_topic
+from glassflow_dagster.local.demo.produce import create_topic
 
 KEYS = (10_000, 1_000_000, 10_000_000)
 BATCH = 50_000

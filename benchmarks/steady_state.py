@@ -24,7 +24,7 @@ from benchmarks.pipelines import dedup_definition, visible_rows, write_definitio
 from benchmarks.processes import LOG_TAIL, Memory, birth, cpu_seconds_by_name, folder_bytes, tree
 from benchmarks.results import Figures
 from benchmarks.stack import OWN_PROGRAM, Stack
-from glassflow_dagster.demo.produce import PARTITIONS
+from glassflow_dagster.local.demo.produce import PARTITIONS
 
 POLL_SECONDS = 0.1
 # Reading /proc of all processes takes milliseconds.

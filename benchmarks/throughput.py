@@ -24,8 +24,8 @@ from benchmarks.events import SEED
 from benchmarks.pipelines import batches, run_to_the_end, second_half
 from benchmarks.results import Figures, Runs
 from benchmarks.stack import Stack, running_stack
-from glassflow_dagster.demo.events import FLIGHTS_TOPIC, flight_event_count, flight_events
-from glassflow_dagster.demo.produce import count_events, create_topic, send
+from glassflow_dagster.local.demo.events import FLIGHTS_TOPIC, flight_event_count, flight_events
+from glassflow_dagster.local.demo.produce import count_events, create_topic, send
 
 FIRST_YEAR = 2013
 FLIGHTS = Path("pipelines/flights.yaml")

@@ -21,18 +21,18 @@ from benchmarks import results
 from benchmarks.console import say
 from benchmarks.results import Figures, Runs
 from benchmarks.stack import Stack, running_stack
-from glassflow_dagster.bookkeeping.ledger import LEDGER, add_later_batches
-from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
-from glassflow_dagster.bookkeeping.totals import read_sums, read_totals
-from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.clickhouse.identifiers import full_name
-from glassflow_dagster.clickhouse.queries import execute, fetch
-from glassflow_dagster.clickhouse.tables import count_rows, require_table
-from glassflow_dagster.clickhouse.target.prepare import prepare_target
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.verification.duplicates import Scope, Search, duplicates_query, find_residual_duplicates
-from glassflow_dagster.verification.row_time import time_column
+from glassflow_dagster.checks.duplicates import Scope, Search, duplicates_query, find_residual_duplicates
+from glassflow_dagster.checks.row_time import time_column
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.stores.bookkeeping.ledger import LEDGER, add_later_batches
+from glassflow_dagster.stores.bookkeeping.tables import ensure_bookkeeping
+from glassflow_dagster.stores.bookkeeping.totals import read_sums, read_totals
+from glassflow_dagster.stores.clickhouse.client import connect
+from glassflow_dagster.stores.clickhouse.identifiers import full_name
+from glassflow_dagster.stores.clickhouse.queries import execute, fetch
+from glassflow_dagster.stores.clickhouse.table import count_rows, require_table
+from glassflow_dagster.stores.clickhouse.tables.prepare import prepare_target
 
 ROWS = 100_000_000
 BATCHES = 1_000_000

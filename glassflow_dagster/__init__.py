@@ -8,12 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glassflow_dagster.components.pipeline_folder import PipelineFolder
-    from glassflow_dagster.config.model.pipeline import PipelineConfig
+    from glassflow_dagster.control.runners.local import LocalRunner
+    from glassflow_dagster.definition.model.pipeline import PipelineConfig
     from glassflow_dagster.errors import GlassflowError
     from glassflow_dagster.orchestration.alerts.email import EmailChannel
     from glassflow_dagster.orchestration.alerts.slack import SlackChannel
     from glassflow_dagster.orchestration.alerts.webhook import WebhookChannel
+    from glassflow_dagster.orchestration.component.pipeline_folder import PipelineFolder
     from glassflow_dagster.orchestration.options import (
         Automation,
         CheckOptions,
@@ -28,12 +29,11 @@ if TYPE_CHECKING:
         build_pipeline_definitions,
     )
     from glassflow_dagster.public import load_pipeline, read_ledger, run_pipeline, verify_pipeline
-    from glassflow_dagster.runners.local import LocalRunner
 
 # Public name -> the module that has it.
 _MODULES = {
-    "PipelineFolder": "components.pipeline_folder",
-    "PipelineConfig": "config.model.pipeline",
+    "PipelineFolder": "orchestration.component.pipeline_folder",
+    "PipelineConfig": "definition.model.pipeline",
     "GlassflowError": "errors",
     "EmailChannel": "orchestration.alerts.email",
     "SlackChannel": "orchestration.alerts.slack",
@@ -51,7 +51,7 @@ _MODULES = {
     "read_ledger": "public",
     "run_pipeline": "public",
     "verify_pipeline": "public",
-    "LocalRunner": "runners.local",
+    "LocalRunner": "control.runners.local",
 }
 
 __all__ = [  # the keys of _MODULES, which type checkers read here only

@@ -13,16 +13,16 @@ from pathlib import Path
 from threading import Thread
 from typing import IO, TYPE_CHECKING, Any
 
-from glassflow_dagster.config.load import load_pipeline as load_file
-from glassflow_dagster.config.load import load_written
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.state import STATE
+from glassflow_dagster.definition.load import load_pipeline as load_file
+from glassflow_dagster.definition.load import load_written
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.definition.model.state import STATE
 from glassflow_dagster.errors import GlassflowError
 
 if TYPE_CHECKING:
-    from glassflow_dagster.bookkeeping.totals import LedgerTotals
-    from glassflow_dagster.streaming.delivery.totals import Totals
-    from glassflow_dagster.verification.verify import VerifyReport
+    from glassflow_dagster.checks.verify import VerifyReport
+    from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+    from glassflow_dagster.stores.bookkeeping.totals import LedgerTotals
 
 
 def load_pipeline(source: str | Path | Mapping[str, Any]) -> PipelineConfig:
@@ -56,9 +56,9 @@ def run_pipeline(  # noqa: PLR0913 - the options of the command `run`
     `GlassflowError` when the pipeline fails. When the wait is interrupted, the pipeline is stopped after its current
     batch.
     """
-    from glassflow_dagster.driver.log import failure_in  # noqa: PLC0415 - see the module
-    from glassflow_dagster.driver.process import Deployment, state_folder  # noqa: PLC0415 - see the module
-    from glassflow_dagster.streaming.delivery.totals import Totals  # noqa: PLC0415
+    from glassflow_dagster.control.log import failure_in  # noqa: PLC0415 - see the module
+    from glassflow_dagster.control.process import Deployment, state_folder  # noqa: PLC0415 - see the module
+    from glassflow_dagster.stores.bookkeeping.run_totals import Totals  # noqa: PLC0415 - see the module
 
     environment = {**os.environ, **({STATE: str(state)} if state is not None else {})}
     deployment = Deployment(pipeline, state_folder(environment), create_table, timeout, dict(spark or {}))
@@ -109,12 +109,12 @@ def verify_pipeline(
     every key, too, with a Spark session of its own in this process. report: gets progress, one line each. Raises
     `GlassflowError` when Kafka or ClickHouse cannot be reached, or the table is missing.
     """
-    from glassflow_dagster.verification import verify  # noqa: PLC0415 - see the module
+    from glassflow_dagster.checks import verify  # noqa: PLC0415 - see the module
 
     verification = verify.verify_pipeline(pipeline, report)
     if not exact:
         return verification
-    from glassflow_dagster.verification.exact.session import reconcile_in_own_session  # noqa: PLC0415
+    from glassflow_dagster.checks.exact.session import reconcile_in_own_session  # noqa: PLC0415
 
     return replace(verification, keys=reconcile_in_own_session(pipeline, report))
 
@@ -127,9 +127,9 @@ def read_ledger(pipeline: PipelineConfig) -> "LedgerTotals":
     """
     from clickhouse_connect.driver.exceptions import ClickHouseError  # noqa: PLC0415 - see the module
 
-    from glassflow_dagster.bookkeeping.totals import read_totals  # noqa: PLC0415
-    from glassflow_dagster.clickhouse.client import address, connect  # noqa: PLC0415
-    from glassflow_dagster.clickhouse.errors import explain  # noqa: PLC0415
+    from glassflow_dagster.stores.bookkeeping.totals import read_totals  # noqa: PLC0415
+    from glassflow_dagster.stores.clickhouse.client import address, connect  # noqa: PLC0415
+    from glassflow_dagster.stores.clickhouse.errors import explain  # noqa: PLC0415
 
     connection = pipeline.sink.connection_params
     try:

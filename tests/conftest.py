@@ -14,16 +14,16 @@ from unittest.mock import Mock
 import pytest
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.driver import jvm
+from glassflow_dagster.driver.start import jvm
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.local.stack import down, status, up
 from glassflow_dagster.runtime.cache import exclusive
-from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage
-from glassflow_dagster.streaming.spark.session import start_session
-from tests.azure_storage import AzureServer, running_azure_storage
-from tests.google_storage import GoogleServer, running_google_storage
-from tests.hdfs import HdfsServer, running_hdfs
-from tests.object_store import ObjectStoreServer, running_object_store
+from glassflow_dagster.stream.checkpoint.object_storage import ObjectStorage
+from glassflow_dagster.stream.spark.session import start_session
+from tests.servers.azure_storage import AzureServer, running_azure_storage
+from tests.servers.google_storage import GoogleServer, running_google_storage
+from tests.servers.hdfs import HdfsServer, running_hdfs
+from tests.servers.object_store import ObjectStoreServer, running_object_store
 
 FAULT_SEED = "GLASSFLOW_FAULT_SEED"
 _VARIANTS = "GLASSFLOW_TEST_VARIANTS"

@@ -16,7 +16,7 @@ from benchmarks.peers.peer import GlassFlow, Peer
 from benchmarks.results import Runs, turns
 from benchmarks.stack import running_stack
 from benchmarks.steady_state import Expected, ProductCase, Run, new_task
-from glassflow_dagster.demo.produce import PARTITIONS
+from glassflow_dagster.local.demo.produce import PARTITIONS
 
 TOPIC = "events"
 

@@ -18,9 +18,10 @@ from glassflow_dagster.cli.new import new
 from glassflow_dagster.cli.otlp import otlp
 from glassflow_dagster.cli.plan import plan
 from glassflow_dagster.cli.pools import pool
+from glassflow_dagster.cli.run import run
 from glassflow_dagster.cli.stack import stack
 from glassflow_dagster.cli.state import state
-from glassflow_dagster.cli.streams import logs, run, start, status, stop
+from glassflow_dagster.cli.streams import logs, start, status, stop
 from glassflow_dagster.cli.tables import table
 from glassflow_dagster.cli.verify import verify
 

@@ -6,8 +6,8 @@ import click
 
 from glassflow_dagster.cli.options import exit_on_error, report
 from glassflow_dagster.cli.serving import needs_extra, serving_options
-from glassflow_dagster.runners.runner import DriverOptions
-from glassflow_dagster.runners.settings import RunnerSettings
+from glassflow_dagster.control.runners.runner import DriverOptions
+from glassflow_dagster.control.runners.settings import RunnerSettings
 
 RunnerStart = tuple[RunnerSettings, DriverOptions]
 
@@ -22,8 +22,8 @@ def api(serving: dict[str, Any], runner: RunnerStart) -> None:
     """
 
     def run() -> None:
-        from glassflow_dagster.api.serve import Options, serve
-        from glassflow_dagster.runners.choose import build_runner
+        from glassflow_dagster.control.runners.choose import build_runner
+        from glassflow_dagster.server.api.serve import Options, serve
 
         serve(Options(runner=build_runner(*runner), **serving), report)
 
@@ -44,10 +44,10 @@ def ui(dagster_url: str, serving: dict[str, Any], runner: RunnerStart) -> None:
     """
 
     def run() -> None:
-        from glassflow_dagster.api.guard import PAGES
-        from glassflow_dagster.api.serve import Options, Pages, serve
-        from glassflow_dagster.runners.choose import build_runner
-        from glassflow_dagster.ui.application import pages
+        from glassflow_dagster.control.runners.choose import build_runner
+        from glassflow_dagster.server.api.guard import PAGES
+        from glassflow_dagster.server.api.serve import Options, Pages, serve
+        from glassflow_dagster.server.ui.application import pages
 
         serve(Options(runner=build_runner(*runner), **serving), report, Pages("ui", PAGES, pages(dagster_url)))
 

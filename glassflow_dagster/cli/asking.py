@@ -2,18 +2,18 @@
 
 from dataclasses import replace
 
-from glassflow_dagster.api.errors import ApiError
-from glassflow_dagster.api.files import Stored
-from glassflow_dagster.api.services import Services
 from glassflow_dagster.cli.prompts import Asks
-from glassflow_dagster.dead_letters.store import readable
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.wizard.checking import public_text
-from glassflow_dagster.wizard.draft import Draft
-from glassflow_dagster.wizard.evaluating import evaluate
-from glassflow_dagster.wizard.questions import YES, AnswerRefused, Option, Question, applies
-from glassflow_dagster.wizard.steps import columns, next_open, review
-from glassflow_dagster.wizard.steps.step import Step
+from glassflow_dagster.server.api.errors import ApiError
+from glassflow_dagster.server.api.files import Stored
+from glassflow_dagster.server.api.services import Services
+from glassflow_dagster.server.wizard.checking import public_text
+from glassflow_dagster.server.wizard.draft import Draft
+from glassflow_dagster.server.wizard.evaluating import evaluate
+from glassflow_dagster.server.wizard.questions import YES, AnswerRefused, Option, Question, applies
+from glassflow_dagster.server.wizard.steps import columns, next_open, review
+from glassflow_dagster.server.wizard.steps.step import Step
+from glassflow_dagster.stores.dead_letters.store import readable
 
 _SHOWN = 3
 _DONE = "(all columns are right)"

@@ -16,16 +16,16 @@ from glassflow_dagster.cli.options import (
     show,
     show_json,
 )
-from glassflow_dagster.config.folder import find_definition
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.source import Source
+from glassflow_dagster.definition.folder import find_definition
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.definition.model.source import Source
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.safe_text import one_line
+from glassflow_dagster.runtime.safe_text import one_line
 
 if TYPE_CHECKING:
-    from glassflow_dagster.bookkeeping.dead_letters import DeadLetter
-    from glassflow_dagster.kafka.protobuf_values import Ask
-    from glassflow_dagster.kafka.schema_values import ValueReader
+    from glassflow_dagster.stores.bookkeeping.dead_letters import DeadLetter
+    from glassflow_dagster.stores.kafka.protobuf_values import Ask
+    from glassflow_dagster.stores.kafka.schema_values import ValueReader
 
 # Rows of the table that `list` prints without --limit; JSON output has no default limit.
 DEFAULT_LIMIT = 100
@@ -53,7 +53,7 @@ def dead_letters() -> None:
 @exit_on_error
 def list_dead_letters(pipeline: str, pipelines: Path, where: str, limit: int | None, as_json: bool) -> None:
     """List dead letters, newest first."""
-    from glassflow_dagster.dead_letters import store as stores
+    from glassflow_dagster.stores.dead_letters import store as stores
 
     config = find_definition(pipeline, pipelines)
     store = stores.DeadLetterStore.open(config)
@@ -80,7 +80,7 @@ def list_dead_letters(pipeline: str, pipelines: Path, where: str, limit: int | N
 @exit_on_error
 def replay_dead_letters(pipeline: str, pipelines: Path, where: str) -> None:
     """Send dead letters to their pipeline again, each one once. Safe to interrupt and to repeat."""
-    from glassflow_dagster.dead_letters.replay import replay
+    from glassflow_dagster.stores.dead_letters.replay import replay
 
     config = find_definition(pipeline, pipelines)
     for line in replay(config, where, report).lines(config.dead_letters.max_attempts):
@@ -94,8 +94,8 @@ def replay_dead_letters(pipeline: str, pipelines: Path, where: str) -> None:
 @exit_on_error
 def purge_dead_letters(pipeline: str, pipelines: Path, where: str) -> None:
     """Delete dead letters, replayed or not; `--where replayed` deletes only the replayed ones."""
-    from glassflow_dagster.dead_letters.purge import purge
-    from glassflow_dagster.dead_letters.store import DeadLetterStore
+    from glassflow_dagster.stores.dead_letters.purge import purge
+    from glassflow_dagster.stores.dead_letters.store import DeadLetterStore
 
     config = find_definition(pipeline, pipelines)
     deleted = purge(DeadLetterStore.open(config), where)
@@ -108,8 +108,8 @@ def _decoder(config: PipelineConfig) -> Iterator[Callable[["DeadLetter"], dict[s
 
     It stops asking a schema registry that has not answered, and says so.
     """
-    from glassflow_dagster.dead_letters.store import decoded_value
-    from glassflow_dagster.streaming.scala.reader_process import ReaderProcess
+    from glassflow_dagster.stores.dead_letters.store import decoded_value
+    from glassflow_dagster.stream.scala.reader_process import ReaderProcess
 
     with ReaderProcess(report) as process:
         # By source: the topics of a pattern are not known here.
@@ -130,15 +130,15 @@ def _decoder(config: PipelineConfig) -> Iterator[Callable[["DeadLetter"], dict[s
 
 def _reader(source: Source, ask: "Ask") -> "ValueReader | None":
     """Return the reader of a source's values; None where they have no schema."""
-    from glassflow_dagster.kafka.avro_values import AvroReader
-    from glassflow_dagster.kafka.protobuf_values import ProtobufReader
+    from glassflow_dagster.stores.kafka.avro_values import AvroReader
+    from glassflow_dagster.stores.kafka.protobuf_values import ProtobufReader
 
     return ProtobufReader.of(source, ask) if source.format == "protobuf" else AvroReader.of(source)
 
 
 def _row(dead_letter: "DeadLetter", decoded: dict[str, Any] | None) -> tuple[str, ...]:
     """Return the cells of a dead letter's line: record, batch time, stage, attempt, replayed, reason, value."""
-    from glassflow_dagster.dead_letters.store import as_json
+    from glassflow_dagster.stores.dead_letters.store import as_json
 
     text = _text(dead_letter.value or b"") if decoded is None else json.dumps(decoded, ensure_ascii=False)
     return (

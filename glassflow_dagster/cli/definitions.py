@@ -7,18 +7,18 @@ from pathlib import Path
 import click
 
 from glassflow_dagster.cli.options import exit_on_error, pipelines_option, report, show
-from glassflow_dagster.config.added_fields import written_with
-from glassflow_dagster.config.folder import writers_in
-from glassflow_dagster.config.load import (
+from glassflow_dagster.definition.added_fields import written_with
+from glassflow_dagster.definition.folder import writers_in
+from glassflow_dagster.definition.load import (
     Conversion,
     all_warnings,
     convert_definition,
     load_pipeline,
     report_warnings,
 )
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.problems import DefinitionError
-from glassflow_dagster.config.shared_tables import Writer, sharing_problems
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.definition.problems import DefinitionError
+from glassflow_dagster.definition.shared_tables import Writer, sharing_problems
 from glassflow_dagster.errors import GlassflowError
 
 
@@ -72,8 +72,8 @@ def convert(file: Path, effective: bool) -> None:
 
 def _with_added_fields(file: Path, converted: Conversion) -> Conversion:
     """Return the conversion with the fields that the pipeline took up."""
-    from glassflow_dagster.bookkeeping.schema_changes import added_fields, read_schema_changes
-    from glassflow_dagster.clickhouse.client import connect
+    from glassflow_dagster.stores.bookkeeping.schema_changes import added_fields, read_schema_changes
+    from glassflow_dagster.stores.clickhouse.client import connect
 
     config = load_pipeline(file)
     client = connect(config.sink.connection_params)

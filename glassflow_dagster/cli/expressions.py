@@ -17,21 +17,21 @@ from glassflow_dagster.cli.options import (
     report,
     show,
 )
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.source import KEY_PREFIX, METADATA_FIELDS, SchemaField, Source
-from glassflow_dagster.config.model.types import FieldKind
+from glassflow_dagster.definition.expressions.check import Checked, check_filter, check_transform
+from glassflow_dagster.definition.expressions.outputs import misspelt_output_type
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.definition.model.source import KEY_PREFIX, METADATA_FIELDS, SchemaField, Source
+from glassflow_dagster.definition.model.types import FieldKind
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.expressions.language.check import Checked, check_filter, check_transform
-from glassflow_dagster.expressions.language.outputs import misspelt_output_type
 from glassflow_dagster.inference.given_schema import GivenSchema
 from glassflow_dagster.inference.sample_fields import fields_of_sample
-from glassflow_dagster.safe_text import json_text
+from glassflow_dagster.runtime.safe_text import json_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from glassflow_dagster.streaming.evaluate import Evaluation, Sample
+    from glassflow_dagster.stream.evaluate import Evaluation, Sample
 
 
 @click.command("eval")
@@ -87,7 +87,7 @@ def evaluate(
         report(f"warning: --type {output_type} converts nothing; did you mean {suggestion}?")
 
     def make_sample(spark: "SparkSession") -> "Sample":
-        from glassflow_dagster.streaming.evaluate import encoded_sample, json_sample
+        from glassflow_dagster.stream.evaluate import encoded_sample, json_sample
 
         if source is not None:
             return encoded_sample(spark, record, record_key, source)
@@ -145,8 +145,8 @@ def _fields_of_schema(source: Source, record: bytes) -> tuple[SchemaField, ...]:
     """
     from glassflow_dagster.inference.fields import declared_fields
     from glassflow_dagster.inference.formats import read_with_schema
-    from glassflow_dagster.kafka.records import Record
-    from glassflow_dagster.streaming.scala.reader_process import ReaderProcess
+    from glassflow_dagster.stores.kafka.records import Record
+    from glassflow_dagster.stream.scala.reader_process import ReaderProcess
 
     with ReaderProcess(report) as process:
         events = read_with_schema([Record("", 0, 0, None, None, record, ())], source, process.ask)
@@ -194,8 +194,8 @@ def _evaluate(
     checked: Checked, make_sample: Callable[["SparkSession"], "Sample"], output_type: str, *, as_filter: bool
 ) -> "Evaluation":
     """Start a local Spark session and evaluate the expression in it: its value, or why it makes a dead letter."""
-    from glassflow_dagster.streaming.evaluate import evaluate_filter, evaluate_output
-    from glassflow_dagster.streaming.spark.session import start_session, stop_session
+    from glassflow_dagster.stream.evaluate import evaluate_filter, evaluate_output
+    from glassflow_dagster.stream.spark.session import start_session, stop_session
 
     report("starting Spark ...")
     with tempfile.TemporaryDirectory(prefix="glassflow-eval-") as folder:

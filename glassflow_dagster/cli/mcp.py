@@ -21,9 +21,9 @@ def mcp(api_url: str, token_file: Path | None, allow_changes: bool) -> None:
     """Offer the HTTP API's requests to an agent as MCP tools, on standard input and output; read-only by default."""
 
     def run() -> None:
-        from glassflow_dagster.mcp_server.api_client import ApiClient
-        from glassflow_dagster.mcp_server.server import serve
         from glassflow_dagster.runtime.token_file import read_token
+        from glassflow_dagster.server.mcp.api_client import ApiClient
+        from glassflow_dagster.server.mcp.server import serve
 
         serve(ApiClient(api_url, read_token(token_file) if token_file else ""), allow_changes=allow_changes)
 

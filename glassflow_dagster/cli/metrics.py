@@ -13,13 +13,13 @@ from glassflow_dagster.cli.options import (
     report,
     state_option,
 )
-from glassflow_dagster.config.folder import definition_files
-from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.definition.folder import definition_files
+from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.errors import GlassflowError
 
 if TYPE_CHECKING:
-    from glassflow_dagster.metrics.exposition import MetricsSource
-    from glassflow_dagster.metrics.pipeline_metrics import PipelineMetrics
+    from glassflow_dagster.runtime.metrics.exposition import MetricsSource
+    from glassflow_dagster.runtime.metrics.pipeline_metrics import PipelineMetrics
 
 # The default of OpenTelemetry's exporter for Prometheus.
 _PORT = 9464
@@ -43,8 +43,8 @@ _PORT = 9464
 def metrics(port: int, host: str, once: bool, ledger: bool, state: Path, pipelines: Path) -> None:
     """Serve the metrics of all pipelines at /metrics, in OpenMetrics' text format, until Ctrl-C."""
     # Imported here, so that other commands start quickly.
-    from glassflow_dagster.metrics.exposition import openmetrics_text
-    from glassflow_dagster.metrics.server import serve_metrics
+    from glassflow_dagster.runtime.metrics.exposition import openmetrics_text
+    from glassflow_dagster.runtime.metrics.server import serve_metrics
 
     source = _ledger_source(pipelines) if ledger else _state_source(state)
     if once:
@@ -60,7 +60,7 @@ def metrics(port: int, host: str, once: bool, ledger: bool, state: Path, pipelin
 
 def _state_source(state: Path) -> "MetricsSource":
     """Return a function that reads the metrics of the pipelines that have run on a state folder."""
-    from glassflow_dagster.driver.pipeline_metrics import read_state_folder
+    from glassflow_dagster.control.pipeline_metrics import read_state_folder
 
     return lambda: read_state_folder(state, report)
 
@@ -70,7 +70,7 @@ def _ledger_source(pipelines: Path) -> "MetricsSource":
 
     A pipeline that cannot be read is reported, and left out.
     """
-    from glassflow_dagster.verification.ledger_metrics import read_from_ledger
+    from glassflow_dagster.checks.ledger_metrics import read_from_ledger
 
     def read() -> "Iterator[PipelineMetrics]":
         for file in definition_files(pipelines):

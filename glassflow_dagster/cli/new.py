@@ -14,9 +14,9 @@ from glassflow_dagster.cli.options import (
     state_option,
 )
 from glassflow_dagster.cli.serving import needs_extra
+from glassflow_dagster.control.runners.runner import DriverOptions
+from glassflow_dagster.control.runners.settings import RunnerSettings
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.runners.runner import DriverOptions
-from glassflow_dagster.runners.settings import RunnerSettings
 
 
 @click.command()
@@ -31,10 +31,10 @@ def new(state: Path, pipelines: Path, create_table: bool, runner: RunnerSettings
         raise GlassflowError("new: asks in a terminal, and this is none; use the page (ui), or infer")
 
     def run() -> None:
-        from glassflow_dagster.api.services import Services
         from glassflow_dagster.cli.asking import make_pipeline
         from glassflow_dagster.cli.prompts import Terminal
-        from glassflow_dagster.runners.choose import build_runner
+        from glassflow_dagster.control.runners.choose import build_runner
+        from glassflow_dagster.server.api.services import Services
 
         how = DriverOptions(state, create_table=create_table)
         services = Services.of(pipelines, state, build_runner(runner, how), report)

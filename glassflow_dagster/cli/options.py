@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from glassflow_dagster.config.model.state import STATE, STORES, State, is_url
-from glassflow_dagster.config.problems import DefinitionError
-from glassflow_dagster.driver.log import LOG_FORMAT, LogFormat
+from glassflow_dagster.control.log import LOG_FORMAT, LogFormat
+from glassflow_dagster.control.runners.settings import RUNNER, RUNNER_OPTIONS, TYPES, settings_of_options
+from glassflow_dagster.definition.model.state import STATE, STORES, State, is_url
+from glassflow_dagster.definition.problems import DefinitionError
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.given_schema import GivenSchema
 from glassflow_dagster.inference.servers import broker_addresses
-from glassflow_dagster.runners.settings import RUNNER, RUNNER_OPTIONS, TYPES, settings_of_options
-from glassflow_dagster.safe_text import json_text, printable
+from glassflow_dagster.runtime.safe_text import json_text, printable
 
 DEFAULT_DATA = Path(".glassflow")
 DEFAULT_STATE = DEFAULT_DATA / "state"
@@ -108,6 +108,10 @@ def runner_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+take_over_option = click.option(
+    "--take-over", "taking_over", is_flag=True,
+    help="Stop the driver that runs this pipeline on this host and continue from its checkpoint.",
+)  # fmt: skip
 create_table_option = click.option("--create-table", is_flag=True, help="Create the target table when it is missing.")
 
 

@@ -82,9 +82,9 @@ def otlp(
     from glassflow_dagster.inference.servers import Servers
 
     try:
-        from glassflow_dagster.otlp.admission import Token
-        from glassflow_dagster.otlp.encoding import Encoding
-        from glassflow_dagster.otlp.serve import Options, serve
+        from glassflow_dagster.server.otlp.admission import Token
+        from glassflow_dagster.server.otlp.encoding import Encoding
+        from glassflow_dagster.server.otlp.serve import Options, serve
     except ModuleNotFoundError as error:
         raise GlassflowError(
             f"otlp: the package of {error.name} is not installed; run: pip install 'glassflow-dagster[otlp]'"

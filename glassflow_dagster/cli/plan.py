@@ -14,11 +14,11 @@ from glassflow_dagster.cli.options import (
     show,
     show_json,
 )
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.durations import format_duration, parse_duration
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.definition.model.durations import format_duration, parse_duration
 
 if TYPE_CHECKING:
-    from glassflow_dagster.capacity.model import Plan
+    from glassflow_dagster.definition.capacity.model import Plan
 
 
 class _Duration(click.ParamType):  # type: ignore[type-arg] # generic in the newest click only
@@ -61,7 +61,7 @@ def plan(
 
     It is computed from measurements on one machine (docs/concepts/capacity.md); no server is asked.
     """
-    from glassflow_dagster.capacity.model import Load, make_plan, window_of
+    from glassflow_dagster.definition.capacity.model import Load, make_plan, window_of
 
     config = load_pipeline(file)
     load = Load(rate, event_bytes, window_of(config) if window is None else window, new_share, topic_partitions)

@@ -30,7 +30,7 @@ def pool() -> None:
 @exit_on_error
 def start(name: str, state: Path, conf: tuple[str, ...]) -> None:
     """Start a pool with Spark settings of its own; it has them whenever it starts, until the next `pool start`."""
-    from glassflow_dagster.driver.pool.launch import start_pool
+    from glassflow_dagster.control.pool_launch import start_pool
 
     endpoint = start_pool(state, name, report, settings_of(conf))
     show(f"{name}: running (pid {endpoint.pid})")
@@ -42,7 +42,7 @@ def start(name: str, state: Path, conf: tuple[str, ...]) -> None:
 @exit_on_error
 def stop(name: str, state: Path) -> None:
     """Stop a pool whose pipelines are stopped."""
-    from glassflow_dagster.driver.pool.launch import stop_pool
+    from glassflow_dagster.control.pool_launch import stop_pool
 
     show(f"{name}: {'stopped' if stop_pool(state, name) else 'not running'}")
 
@@ -52,8 +52,8 @@ def stop(name: str, state: Path) -> None:
 @exit_on_error
 def list_pools(state: Path) -> None:
     """List the pools of a state folder, and the pipelines that run in them."""
-    from glassflow_dagster.driver.pool.endpoint import pool_folder, pools_in, read_endpoint
-    from glassflow_dagster.driver.pool.launch import attached_pipelines
+    from glassflow_dagster.control.pool_endpoint import pool_folder, pools_in, read_endpoint
+    from glassflow_dagster.control.pool_launch import attached_pipelines
 
     for name in pools_in(state):
         endpoint = read_endpoint(pool_folder(state, name))

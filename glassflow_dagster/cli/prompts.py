@@ -6,8 +6,8 @@ from typing import Any, Protocol
 import questionary
 
 from glassflow_dagster.cli.options import show
-from glassflow_dagster.safe_text import one_line
-from glassflow_dagster.wizard.questions import YES, Option, Question
+from glassflow_dagster.runtime.safe_text import one_line
+from glassflow_dagster.server.wizard.questions import YES, Option, Question
 
 
 class Asks(Protocol):

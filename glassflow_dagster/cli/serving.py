@@ -14,10 +14,10 @@ from glassflow_dagster.cli.options import (
     runner_options,
     state_option,
 )
-from glassflow_dagster.driver.log import LogFormat
+from glassflow_dagster.control.log import LogFormat
+from glassflow_dagster.control.runners.runner import DriverOptions
+from glassflow_dagster.control.runners.settings import RunnerSettings
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.runners.runner import DriverOptions
-from glassflow_dagster.runners.settings import RunnerSettings
 
 _MEBIBYTE = 1024 * 1024
 _file = click.Path(path_type=Path, dir_okay=False)

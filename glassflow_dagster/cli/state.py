@@ -14,16 +14,16 @@ from glassflow_dagster.cli.options import (
     show,
     state_option,
 )
-from glassflow_dagster.config.folder import find_definition
-from glassflow_dagster.config.model.state import STORES, State, is_url
-from glassflow_dagster.driver.process import state_folder
+from glassflow_dagster.control.process import state_folder
+from glassflow_dagster.definition.folder import find_definition
+from glassflow_dagster.definition.model.state import STORES, State, is_url
 from glassflow_dagster.errors import GlassflowError
 
 # With more, planning a batch takes longer than it could gain.
 MOST_PARTITIONS = 10_000
 
 if TYPE_CHECKING:
-    from glassflow_dagster.streaming.checkpoint.storage import Storage
+    from glassflow_dagster.stream.checkpoint.storage import Storage
 
 
 @click.group()
@@ -62,7 +62,7 @@ def copy_state(source: str, target: str, pipelines: tuple[str, ...]) -> None:
 
     FROM and TO are folders or URLs, as in --state. TO must not have a checkpoint of these pipelines.
     """
-    from glassflow_dagster.streaming.checkpoint.copy import copy_checkpoint
+    from glassflow_dagster.stream.checkpoint.copy import copy_checkpoint
 
     names = pipelines or _pipelines_in(source)
     for name in names:
@@ -73,7 +73,7 @@ def copy_state(source: str, target: str, pipelines: tuple[str, ...]) -> None:
 
 def _storage(place: str, pipeline_id: str) -> "Storage":
     """Return the storage of a pipeline's checkpoint in a folder, or in a store."""
-    from glassflow_dagster.streaming.checkpoint.storage import open_storage
+    from glassflow_dagster.stream.checkpoint.storage import open_storage
 
     storage = open_storage(_store(place), Path(place) / pipeline_id, pipeline_id)
     storage.require_usable()
@@ -82,7 +82,7 @@ def _storage(place: str, pipeline_id: str) -> "Storage":
 
 def _target(place: str, pipeline_id: str) -> "Storage":
     """Return the storage of a copy; its local folder is made, which only this user may read."""
-    from glassflow_dagster.driver.heartbeat import make_pipeline_folder
+    from glassflow_dagster.control.heartbeat import make_pipeline_folder
 
     storage = _storage(place, pipeline_id)
     if storage.folder is not None:
@@ -92,7 +92,7 @@ def _target(place: str, pipeline_id: str) -> "Storage":
 
 def _pipelines_in(place: str) -> tuple[str, ...]:
     """Return the pipelines that have a checkpoint in a folder or a store; raise `GlassflowError` for none."""
-    from glassflow_dagster.streaming.checkpoint.storage import stored_pipelines
+    from glassflow_dagster.stream.checkpoint.storage import stored_pipelines
 
     found = stored_pipelines(_store(place), Path(place))
     if not found:
@@ -117,8 +117,8 @@ def _stopped(places: Sequence[str], pipeline_id: str) -> Iterator[None]:
     places: folders or stores; working files of a store's pipelines are in the default folder. A driver on another host
     is found by what it writes, when the copy is compared.
     """
-    from glassflow_dagster.driver.heartbeat import pipeline_folder
-    from glassflow_dagster.driver.lock import PipelineLock
+    from glassflow_dagster.control.heartbeat import pipeline_folder
+    from glassflow_dagster.control.lock import PipelineLock
 
     roots = {state_folder() if is_url(place) else Path(place).absolute() for place in places}
     with ExitStack() as held:

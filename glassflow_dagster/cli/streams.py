@@ -1,4 +1,4 @@
-"""The commands that run, start and stop pipelines and show their status."""
+"""The commands that start and stop drivers in the background, and show their status."""
 
 import socket
 from dataclasses import replace
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glassflow_dagster.cli.options import (
-    conf_option,
     create_table_option,
     exit_on_error,
     json_option,
@@ -18,116 +17,24 @@ from glassflow_dagster.cli.options import (
     pool_option,
     report,
     runner_options,
-    settings_of,
     show,
     show_json,
     state_option,
-    timeout_option,
+    take_over_option,
 )
-from glassflow_dagster.config.folder import definition_files, find_definition, pipeline_id
-from glassflow_dagster.config.load import load_pipeline, report_rewriting
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.driver import process
-from glassflow_dagster.driver.heartbeat import is_alive, pipelines_in
-from glassflow_dagster.driver.log import DriverLog, LogFormat
-from glassflow_dagster.driver.process import LAUNCH_TIMEOUT, STOP_TIMEOUT, StreamState, StreamStatus, take_over
-from glassflow_dagster.driver.python_output import python_output
+from glassflow_dagster.control import process
+from glassflow_dagster.control.heartbeat import is_alive, pipelines_in
+from glassflow_dagster.control.log import LogFormat
+from glassflow_dagster.control.process import LAUNCH_TIMEOUT, STOP_TIMEOUT, StreamState, StreamStatus
+from glassflow_dagster.control.runners.runner import LOG_LINES, DriverOptions
+from glassflow_dagster.control.runners.settings import RunnerSettings
+from glassflow_dagster.definition.folder import definition_files, find_definition, pipeline_id
+from glassflow_dagster.definition.load import report_rewriting
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.runners.runner import LOG_LINES, DriverOptions
-from glassflow_dagster.runners.settings import RunnerSettings
 
 if TYPE_CHECKING:
-    from glassflow_dagster.clickhouse.inserts.interrupted import MutatedRows
-    from glassflow_dagster.driver.options import AcceptLoss, Rebuild, RunOptions
-    from glassflow_dagster.runners.remote import RemoteRunner
-    from glassflow_dagster.streaming.delivery.totals import Totals
-
-# Fields of the JSON object in the last line of a run, for scripts.
-RUN_TOTALS = {"read", "copies", "written", "duplicates", "filtered", "dead_letters", "unmatched", "late", "waiting"}
-
-take_over_option = click.option(
-    "--take-over", "taking_over", is_flag=True,
-    help="Stop the driver that runs this pipeline on this host and continue from its checkpoint.",
-)  # fmt: skip
-
-
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--until-caught-up", is_flag=True, help="Stop when all records that the topics hold now are read.")
-@state_option
-@create_table_option
-@timeout_option
-@take_over_option
-@click.option(
-    "--rebuild-state",
-    is_flag=True,
-    help="Rebuild a lost or damaged checkpoint from the ledger, the topic and the table, then continue.",
-)
-@click.option(
-    "--accept-loss",
-    is_flag=True,
-    help="Continue without unrecoverable records or checkpoint; skipped records are listed in glassflow_losses.",
-)
-@click.option(
-    "--start-over",
-    is_flag=True,
-    help="Read the topics from the beginning with a new checkpoint. Needs an empty table and empty view targets.",
-)
-@click.option(
-    "--accept-clock",
-    is_flag=True,
-    help="Accept this machine's clock although it contradicts the times of earlier batches.",
-)
-@click.option(
-    "--mutated-rows",
-    type=click.Choice(("written", "missing")),
-    help="What rows of an interrupted insert are that an ALTER or DELETE of the table may have removed.",
-)
-@conf_option
-@pool_option
-@log_format_option
-@exit_on_error
-def run(
-    file: Path,
-    until_caught_up: bool,
-    state: Path,
-    create_table: bool,
-    timeout: float,
-    taking_over: bool,
-    rebuild_state: bool,
-    accept_loss: bool,
-    start_over: bool,
-    accept_clock: bool,
-    mutated_rows: "MutatedRows | None",
-    conf: tuple[str, ...],
-    pool: str | None,
-    log_format: LogFormat | None,
-) -> None:
-    """Run a pipeline in the foreground; Ctrl-C stops it after the current batch.
-
-    The last line on stdout is a JSON object with the totals of the batches that this run committed.
-    """
-    from glassflow_dagster.driver.options import RunOptions
-
-    if [rebuild_state, accept_loss, start_over].count(True) > 1:
-        raise click.UsageError("give only one of --rebuild-state, --accept-loss and --start-over")
-    options = RunOptions(
-        state=state,
-        until_caught_up=until_caught_up,
-        create_table=create_table,
-        timeout_seconds=timeout,
-        spark=settings_of(conf),
-        pool=pool,
-        rebuild=_rebuild() if rebuild_state else None,
-        accept=_import_accept_loss() if accept_loss else None,
-        start_over=start_over,
-        accept_clock=accept_clock,
-        mutated_rows=mutated_rows,
-    )
-    log = DriverLog(report, log_format or LogFormat.TEXT, takes_jvm_output=log_format is LogFormat.JSON)
-    with python_output(log):
-        totals = _run(file, options, log, taking_over=taking_over)
-    show(totals.model_dump_json(include=RUN_TOTALS))
+    from glassflow_dagster.control.runners.remote import RemoteRunner
 
 
 @click.command()
@@ -246,20 +153,6 @@ def status(pipeline: str | None, state: Path, pipelines: Path, as_json: bool, wa
             show(line)
 
 
-def _run(file: Path, options: "RunOptions", log: DriverLog, *, taking_over: bool) -> "Totals":
-    """Load a definition and run its pipeline; return the totals of the batches that this run committed."""
-    from glassflow_dagster.driver.run import run_pipeline
-    from glassflow_dagster.streaming.spark.without_pandas import leave_out_testing
-
-    leave_out_testing()
-    config = load_pipeline(file)
-    log.pipeline = config.pipeline_id
-    report_rewriting(config, log.problem)
-    if taking_over:
-        take_over(options.state, config.pipeline_id, log)
-    return run_pipeline(config, options, log)
-
-
 def _status_of(pipeline: str, state: Path, pipelines: Path) -> StreamStatus:
     """Return a pipeline's status, of whatever host where it has a valid definition, else of this host."""
     here = process.status(state, pipeline)
@@ -303,30 +196,16 @@ def _watch(state: Path, pipelines: Path, names: list[str]) -> None:
 
 def _import_runners() -> ModuleType:
     """Return the module that chooses the runner; it needs ClickHouse's client, too."""
-    from glassflow_dagster.runners import choose
+    from glassflow_dagster.control.runners import choose
 
     return choose
 
 
 def _import_hosts() -> ModuleType:
     """Return the module that asks ClickHouse, whose client is slow to import, and which `run` needs only later."""
-    from glassflow_dagster.driver import hosts
+    from glassflow_dagster.control import hosts
 
     return hosts
-
-
-def _rebuild() -> "Rebuild":
-    """Import the function that rebuilds a checkpoint, which few runs need."""
-    from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
-
-    return rebuild_checkpoint
-
-
-def _import_accept_loss() -> "AcceptLoss":
-    """Return `accept_loss`, which gives lost records up and continues; imported here, since few runs need it."""
-    from glassflow_dagster.recovery.acceptance import accept_loss
-
-    return accept_loss
 
 
 def _known_pipelines(state: Path, pipelines: Path) -> list[str]:

@@ -13,14 +13,14 @@ from glassflow_dagster.cli.options import (
     show,
     state_option,
 )
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 
 if TYPE_CHECKING:
     from clickhouse_connect.driver.client import Client
 
-    from glassflow_dagster.clickhouse.target.differences import Difference
+    from glassflow_dagster.stores.clickhouse.tables.differences import Difference
 
 
 @click.command()
@@ -55,8 +55,8 @@ def table(file: Path, show: bool, create: bool, diff: bool, alter: bool, release
 
 def _print(file: Path, config: PipelineConfig) -> None:
     """Print the CREATE TABLE statements to stdout and remarks on them to stderr."""
-    from glassflow_dagster.clickhouse.target.ddl import create_target
-    from glassflow_dagster.clickhouse.target.differences import notes_on_creation
+    from glassflow_dagster.stores.clickhouse.tables.ddl import create_target
+    from glassflow_dagster.stores.clickhouse.tables.differences import notes_on_creation
 
     for of_table in config.by_table:
         show(f"{create_target(of_table)};")
@@ -67,10 +67,10 @@ def _print(file: Path, config: PipelineConfig) -> None:
 
 def _create(file: Path, config: PipelineConfig) -> None:
     """Create the tables unless they exist, then print their differences from the definition."""
-    from glassflow_dagster.bookkeeping.schema_changes import effective_definition
-    from glassflow_dagster.clickhouse.client import connect
-    from glassflow_dagster.clickhouse.target.differences import differences
-    from glassflow_dagster.clickhouse.target.prepare import create_target, find_target
+    from glassflow_dagster.stores.bookkeeping.schema_changes import effective_definition
+    from glassflow_dagster.stores.clickhouse.client import connect
+    from glassflow_dagster.stores.clickhouse.tables.differences import differences
+    from glassflow_dagster.stores.clickhouse.tables.prepare import create_target, find_target
 
     client = connect(config.sink.connection_params)
     config = effective_definition(client, config)
@@ -86,10 +86,10 @@ def _create(file: Path, config: PipelineConfig) -> None:
 
 def _compare(file: Path, config: PipelineConfig, *, alter: bool) -> None:
     """Print the tables' differences from the definition; with `alter` after the missing columns are added."""
-    from glassflow_dagster.bookkeeping.schema_changes import effective_definition
-    from glassflow_dagster.clickhouse.client import connect
-    from glassflow_dagster.clickhouse.target.differences import Difference, differences
-    from glassflow_dagster.clickhouse.target.prepare import add_missing_columns, find_target, missing_target
+    from glassflow_dagster.stores.bookkeeping.schema_changes import effective_definition
+    from glassflow_dagster.stores.clickhouse.client import connect
+    from glassflow_dagster.stores.clickhouse.tables.differences import Difference, differences
+    from glassflow_dagster.stores.clickhouse.tables.prepare import add_missing_columns, find_target, missing_target
 
     client = connect(config.sink.connection_params)
     found = list(_schema_changes(client, config))
@@ -108,8 +108,8 @@ def _compare(file: Path, config: PipelineConfig, *, alter: bool) -> None:
 
 def _schema_changes(client: "Client", config: PipelineConfig) -> "Iterator[Difference]":
     """Yield a note on each field that the pipeline took up, or could not, as far as the definition lets it."""
-    from glassflow_dagster.bookkeeping.schema_changes import Change, read_schema_changes
-    from glassflow_dagster.clickhouse.target.differences import Difference
+    from glassflow_dagster.stores.bookkeeping.schema_changes import Change, read_schema_changes
+    from glassflow_dagster.stores.clickhouse.tables.differences import Difference
 
     if config.schema_evolution == "ignore":
         return
@@ -128,13 +128,13 @@ def _release(config: PipelineConfig, state: Path) -> None:
 
     Raises `GlassflowError` while the pipeline needs them: when it is running or has an open batch to repeat.
     """
-    from glassflow_dagster.bookkeeping.windows import Windows
-    from glassflow_dagster.clickhouse.client import connect
-    from glassflow_dagster.clickhouse.target.window_changes import release_windows
-    from glassflow_dagster.driver.heartbeat import pipeline_folder
-    from glassflow_dagster.driver.process import UP, status
-    from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
-    from glassflow_dagster.streaming.checkpoint.storage import open_storage
+    from glassflow_dagster.control.heartbeat import pipeline_folder
+    from glassflow_dagster.control.process import UP, status
+    from glassflow_dagster.stores.bookkeeping.windows import Windows
+    from glassflow_dagster.stores.clickhouse.client import connect
+    from glassflow_dagster.stores.clickhouse.tables.window_changes import release_windows
+    from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
+    from glassflow_dagster.stream.checkpoint.storage import open_storage
 
     name = config.pipeline_id
     if status(state, name).state in UP:  # a driver is running

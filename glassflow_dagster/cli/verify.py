@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from glassflow_dagster.cli.options import exit_on_error, json_option, pipelines_option, report, show, show_json
-from glassflow_dagster.config.folder import find_definition
+from glassflow_dagster.definition.folder import find_definition
 
 
 @click.command()
@@ -18,12 +18,12 @@ from glassflow_dagster.config.folder import find_definition
 @exit_on_error
 def verify(pipeline: str, pipelines: Path, as_json: bool, exact: bool) -> None:
     """Compare Kafka with ClickHouse; exit code 1 when rows are missing or duplicated."""
-    from glassflow_dagster.verification.verify import verify_pipeline
+    from glassflow_dagster.checks.verify import verify_pipeline
 
     config = find_definition(pipeline, pipelines)
     verification = verify_pipeline(config, report)
     if exact:
-        from glassflow_dagster.verification.exact.session import reconcile_in_own_session
+        from glassflow_dagster.checks.exact.session import reconcile_in_own_session
 
         verification = replace(verification, keys=reconcile_in_own_session(config, report))
     if as_json:

@@ -12,10 +12,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from glassflow_dagster.driver.heartbeat import Heartbeat
-from glassflow_dagster.driver.process import StreamState, StreamStatus
-from glassflow_dagster.metrics.histogram import Histogram
-from glassflow_dagster.safe_text import printable
+from glassflow_dagster.control.heartbeat import Heartbeat
+from glassflow_dagster.control.process import StreamState, StreamStatus
+from glassflow_dagster.runtime.metrics.histogram import Histogram
+from glassflow_dagster.runtime.safe_text import printable
 
 _INTERVAL = 1.0  # seconds; a driver's heartbeat is not newer
 # Samples: rates and latencies are of the last minute, and the plot shows as many rates as fit beside them.

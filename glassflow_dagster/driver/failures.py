@@ -8,8 +8,8 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.streaming.spark.session import SPARK_LOG
-from glassflow_dagster.streaming.spark.spark_errors import explain_failure
+from glassflow_dagster.stream.spark.session import SPARK_LOG
+from glassflow_dagster.stream.spark.spark_errors import explain_failure
 
 
 @contextmanager

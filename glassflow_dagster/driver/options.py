@@ -5,18 +5,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.spark import spark_settings
-from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 
 if TYPE_CHECKING:
     # A driver has options before it loads the libraries of its servers and of Spark.
     from clickhouse_connect.driver.client import Client
     from pyspark.sql import SparkSession
 
-    from glassflow_dagster.clickhouse.inserts.interrupted import MutatedRows
-    from glassflow_dagster.clickhouse.tables import Table
-    from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
+    from glassflow_dagster.stores.clickhouse.inserts.interrupted import MutatedRows
+    from glassflow_dagster.stores.clickhouse.table import Table
+    from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
 
 Report: TypeAlias = Callable[[str], None]
 
@@ -55,14 +53,3 @@ class RunOptions:
     def pool_of(self, config: PipelineConfig) -> str | None:
         """Return the pool whose JVM the run shares; None where it has its own."""
         return self.pool or config.pool
-
-
-def allowed_settings(settings: Mapping[str, str], option: str) -> dict[str, str]:
-    """Return Spark settings of a command line; raise `GlassflowError`, which names the option, for one that may not be.
-
-    option: where they come from.
-    """
-    try:
-        return spark_settings(dict(settings))
-    except ValueError as problem:
-        raise GlassflowError(f"{option}: {problem}") from None

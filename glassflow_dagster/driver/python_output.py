@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from glassflow_dagster.driver.log import DriverLog, Level, LogFormat
+from glassflow_dagster.control.log import DriverLog, Level, LogFormat
 from glassflow_dagster.errors import GlassflowError
 
 

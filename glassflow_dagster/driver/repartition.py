@@ -11,31 +11,31 @@ from pathlib import Path
 from clickhouse_connect.driver.client import Client
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.bookkeeping.fencing import begin_epoch
-from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
-from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.clickhouse.tables import require_table
-from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.control.lock import PipelineLock
+from glassflow_dagster.control.log import DriverLog, log_of
+from glassflow_dagster.control.state_folder import prepare_folder
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.failures import disk_failures
-from glassflow_dagster.driver.lock import PipelineLock
-from glassflow_dagster.driver.log import DriverLog, log_of
 from glassflow_dagster.driver.options import RunOptions
-from glassflow_dagster.driver.spark_process import fit_to_state, spark_settings_of, starting_spark
-from glassflow_dagster.driver.state_folder import prepare_folder
+from glassflow_dagster.driver.start.spark_process import fit_to_state, spark_settings_of, starting_spark
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointError, CheckpointIdentity
-from glassflow_dagster.streaming.checkpoint.consistency import require_ledger, require_same_definition
-from glassflow_dagster.streaming.checkpoint.repartition_files import (
+from glassflow_dagster.stores.bookkeeping.fencing import begin_epoch
+from glassflow_dagster.stores.bookkeeping.tables import ensure_bookkeeping
+from glassflow_dagster.stores.clickhouse.client import connect
+from glassflow_dagster.stores.clickhouse.table import require_table
+from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint, CheckpointError, CheckpointIdentity
+from glassflow_dagster.stream.checkpoint.consistency import require_ledger, require_same_definition
+from glassflow_dagster.stream.checkpoint.repartition_files import (
     complete,
     finish_replacement,
     new_checkpoint,
     replace_checkpoint,
     take_over_logs,
 )
-from glassflow_dagster.streaming.checkpoint.storage import open_storage
-from glassflow_dagster.streaming.checkpoint.writer_claim import claim_checkpoint, last_claimed_epoch
-from glassflow_dagster.streaming.repartition import read_states, write_states
-from glassflow_dagster.streaming.spark.session import SHUFFLE_PARTITIONS
+from glassflow_dagster.stream.checkpoint.storage import open_storage
+from glassflow_dagster.stream.checkpoint.writer_claim import claim_checkpoint, last_claimed_epoch
+from glassflow_dagster.stream.repartition import read_states, write_states
+from glassflow_dagster.stream.spark.session import SHUFFLE_PARTITIONS
 
 
 @dataclass(frozen=True)

@@ -9,25 +9,25 @@ import argparse
 import sys
 from pathlib import Path
 
-from glassflow_dagster.config.load import load_pipeline, report_rewriting
-from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.control.heartbeat import pipeline_folder
+from glassflow_dagster.control.lock import PipelineLock
+from glassflow_dagster.control.log import DriverLog, LogFormat, log_format, log_of
+from glassflow_dagster.control.log_file import RotatingStderr, write_to_stderr
+from glassflow_dagster.control.sent_definition import FROM_STDIN, SentDefinition
+from glassflow_dagster.control.state_folder import prepare_folder
+from glassflow_dagster.control.wanted import unwant
+from glassflow_dagster.definition.load import load_pipeline, report_rewriting
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.failures import disk_failures
-from glassflow_dagster.driver.heartbeat import pipeline_folder
-from glassflow_dagster.driver.heartbeat_writer import write_heartbeats
-from glassflow_dagster.driver.lock import PipelineLock
-from glassflow_dagster.driver.log import DriverLog, LogFormat, log_format, log_of
-from glassflow_dagster.driver.log_file import RotatingStderr, write_to_stderr
 from glassflow_dagster.driver.options import Report, RunOptions
 from glassflow_dagster.driver.python_output import python_output
-from glassflow_dagster.driver.sent_definition import FROM_STDIN, SentDefinition
 from glassflow_dagster.driver.signals import Stopped, stop_signals
-from glassflow_dagster.driver.spark_process import starting_spark
-from glassflow_dagster.driver.state_folder import prepare_folder
-from glassflow_dagster.driver.wanted import unwant
+from glassflow_dagster.driver.start.spark_process import starting_spark
+from glassflow_dagster.driver.watch.heartbeat_writer import write_heartbeats
 from glassflow_dagster.errors import Fenced, GlassflowError
-from glassflow_dagster.streaming.delivery.totals import Totals
-from glassflow_dagster.streaming.spark.properties import read_properties
-from glassflow_dagster.streaming.spark.without_pandas import leave_out_pandas, leave_out_testing
+from glassflow_dagster.runtime.spark_properties import read_properties
+from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stream.spark.without_pandas import leave_out_pandas, leave_out_testing
 
 
 def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) -> Totals:

@@ -7,27 +7,27 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.control.pipeline_metrics import read_pipeline
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.context import RunContext
-from glassflow_dagster.driver.open_checkpoint import open_checkpoint
 from glassflow_dagster.driver.options import Report
-from glassflow_dagster.driver.pipeline_metrics import read_pipeline
-from glassflow_dagster.driver.prepare import Prepared, compacted_topics, prepare, require_store
-from glassflow_dagster.driver.query_failure import CheckpointConflict
-from glassflow_dagster.driver.query_start import QueryStarter, begins_inline
-from glassflow_dagster.driver.record_sample import sample_records
-from glassflow_dagster.driver.schema_changes import SchemaChanges, require_not_stopped
-from glassflow_dagster.driver.shared_heartbeat import SharedHeartbeat
+from glassflow_dagster.driver.query.query_failure import CheckpointConflict
+from glassflow_dagster.driver.query.query_start import QueryStarter, begins_inline
 from glassflow_dagster.driver.signals import Stopped, StopRequest
-from glassflow_dagster.driver.spark_process import SparkStart
-from glassflow_dagster.driver.submission_end import require_current
-from glassflow_dagster.driver.supervise import supervise
-from glassflow_dagster.driver.topics import with_further_topics, with_matching_topics
-from glassflow_dagster.metrics.server import serve_metrics
-from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
-from glassflow_dagster.streaming.delivery.totals import Totals
-from glassflow_dagster.streaming.spark.python_workers import start_workers
-from glassflow_dagster.streaming.spark.session import protobuf_answers
+from glassflow_dagster.driver.start.open_checkpoint import open_checkpoint
+from glassflow_dagster.driver.start.prepare import Prepared, compacted_topics, prepare, require_store
+from glassflow_dagster.driver.start.spark_process import SparkStart
+from glassflow_dagster.driver.start.submission_end import require_current
+from glassflow_dagster.driver.start.topics import with_further_topics, with_matching_topics
+from glassflow_dagster.driver.watch.record_sample import sample_records
+from glassflow_dagster.driver.watch.schema_changes import SchemaChanges, require_not_stopped
+from glassflow_dagster.driver.watch.shared_heartbeat import SharedHeartbeat
+from glassflow_dagster.driver.watch.supervise import supervise
+from glassflow_dagster.runtime.metrics.server import serve_metrics
+from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stream.delivery.batch_bound import BatchBound
+from glassflow_dagster.stream.spark.python_workers import start_workers
+from glassflow_dagster.stream.spark.session import protobuf_answers
 
 # An older driver ends with its next insert, so it writes to the checkpoint once or twice after it was replaced.
 _MOST_CONFLICTS = 5

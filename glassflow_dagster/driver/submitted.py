@@ -15,18 +15,18 @@ import time
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
-from glassflow_dagster.driver.log import DriverLog, LogFormat
-from glassflow_dagster.driver.log_file import RotatingStderr, write_to_stderr
+from glassflow_dagster.control.log import DriverLog, LogFormat
+from glassflow_dagster.control.log_file import RotatingStderr, write_to_stderr
+from glassflow_dagster.control.process import STOP_TIMEOUT
+from glassflow_dagster.control.state_folder import prepare_folder
+from glassflow_dagster.control.submission import STOPPED, SUBMISSION, Submission
+from glassflow_dagster.control.wanted import want
 from glassflow_dagster.driver.options import RunOptions
-from glassflow_dagster.driver.process import STOP_TIMEOUT
 from glassflow_dagster.driver.python_output import python_output
 from glassflow_dagster.driver.run import drive
-from glassflow_dagster.driver.state_folder import prepare_folder
-from glassflow_dagster.driver.submission import STOPPED, SUBMISSION, Submission
-from glassflow_dagster.driver.wanted import want
 from glassflow_dagster.errors import Fenced, GlassflowError
 from glassflow_dagster.runtime.address import address_toward_master
-from glassflow_dagster.streaming.spark.properties import read_properties
+from glassflow_dagster.runtime.spark_properties import read_properties
 
 # By these, pyspark would use the JVM that has started this process.
 _GATEWAY = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
-from glassflow_dagster.config.model.types import FieldKind, kinds_taken, parse_column_type, unsupported_reason
+from glassflow_dagster.definition.model.types import FieldKind, kinds_taken, parse_column_type, unsupported_reason
 from glassflow_dagster.inference.fields import Field
 
 # LowCardinality is proposed for at most so many distinct texts, at most this share of the values, and only in a sample

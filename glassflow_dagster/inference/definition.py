@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from glassflow_dagster.config.yaml_text import write_flow
+from glassflow_dagster.definition.yaml_text import write_flow
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.columns import ColumnChoice, choose_column, is_time_column
 from glassflow_dagster.inference.events import Events

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from glassflow_dagster.config.model.source import KEY_PREFIX
-from glassflow_dagster.config.model.types import FIELD_KINDS, FieldKind, declared_as
-from glassflow_dagster.config.variables import holds_variable
+from glassflow_dagster.definition.model.source import KEY_PREFIX
+from glassflow_dagster.definition.model.types import FIELD_KINDS, FieldKind, declared_as
+from glassflow_dagster.definition.variables import holds_variable
 from glassflow_dagster.inference.events import Event
 
 Path = tuple[str, ...]

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from glassflow_dagster.config.model.source import Source
+from glassflow_dagster.definition.model.source import Source
 from glassflow_dagster.inference.avro_events import read_avro_events
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.json_events import FROM_A_REGISTRY, read_json_events
 from glassflow_dagster.inference.protobuf_events import read_protobuf_events
-from glassflow_dagster.kafka.avro_values import AvroReader
-from glassflow_dagster.kafka.confluent_wire_format import split_schema_id
-from glassflow_dagster.kafka.protobuf_values import Ask, ProtobufReader
-from glassflow_dagster.kafka.records import Record
-from glassflow_dagster.kafka.schema_registry import RegistryReader
-from glassflow_dagster.streaming.scala.reader_process import ReaderProcess
+from glassflow_dagster.stores.kafka.avro_values import AvroReader
+from glassflow_dagster.stores.kafka.confluent_wire_format import split_schema_id
+from glassflow_dagster.stores.kafka.protobuf_values import Ask, ProtobufReader
+from glassflow_dagster.stores.kafka.records import Record
+from glassflow_dagster.stores.kafka.schema_registry import RegistryReader
+from glassflow_dagster.stream.scala.reader_process import ReaderProcess
 
 
 def read_events(records: Sequence[Record], registry: RegistryReader | None, report: Callable[[str], None]) -> Events:

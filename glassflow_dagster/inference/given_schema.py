@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from glassflow_dagster.config.model.connections import KafkaConnection
-from glassflow_dagster.config.model.source import SchemaField, Source, SourceSchema
+from glassflow_dagster.definition.model.connections import KafkaConnection
+from glassflow_dagster.definition.model.source import SchemaField, Source, SourceSchema
 from glassflow_dagster.errors import GlassflowError
 
 # Until the schema says which ones there are: a source has at least one field.

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from glassflow_dagster.inference.events import Event, Events
-from glassflow_dagster.kafka.confluent_wire_format import split_schema_id
-from glassflow_dagster.kafka.records import Record
+from glassflow_dagster.stores.kafka.confluent_wire_format import split_schema_id
+from glassflow_dagster.stores.kafka.records import Record
 
 FROM_A_REGISTRY = "of a schema registry, but not JSON (Avro or Protobuf)"
 

@@ -4,10 +4,10 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from glassflow_dagster.config.added_fields import AddedField
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.source import METADATA_FIELDS, SchemaField
-from glassflow_dagster.config.model.types import FieldKind, declared_as
+from glassflow_dagster.definition.added_fields import AddedField
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.definition.model.source import METADATA_FIELDS, SchemaField
+from glassflow_dagster.definition.model.types import FieldKind, declared_as
 from glassflow_dagster.inference.columns import choose_column
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.fields import Field, Fields, collect_fields, declared_fields

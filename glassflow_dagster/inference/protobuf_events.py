@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 from glassflow_dagster.inference.events import Event, Events
 from glassflow_dagster.inference.protobuf_schema import declared_fields
-from glassflow_dagster.kafka.protobuf_values import MessageName, ProtobufReader
-from glassflow_dagster.kafka.records import Record
-from glassflow_dagster.kafka.schema_values import NotDecodedError
+from glassflow_dagster.stores.kafka.protobuf_values import MessageName, ProtobufReader
+from glassflow_dagster.stores.kafka.records import Record
+from glassflow_dagster.stores.kafka.schema_values import NotDecodedError
 
 
 def read_protobuf_events(records: Iterable[Record], reader: ProtobufReader) -> Events:

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from glassflow_dagster.config.model.source import SchemaField
-from glassflow_dagster.config.model.types import INTEGER_LIMITS, FieldKind
+from glassflow_dagster.definition.model.source import SchemaField
+from glassflow_dagster.definition.model.types import INTEGER_LIMITS, FieldKind
 
 
 def fields_of_sample(sample: bytes) -> tuple[SchemaField, ...]:

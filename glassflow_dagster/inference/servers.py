@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from glassflow_dagster.config.load import convert_definition, load_pipeline
-from glassflow_dagster.config.model.connections import KafkaConnection, SchemaRegistry
-from glassflow_dagster.config.plain_secrets import SECRETS
-from glassflow_dagster.config.servers import clickhouse_address
-from glassflow_dagster.config.variables import holds_variable
+from glassflow_dagster.definition.load import convert_definition, load_pipeline
+from glassflow_dagster.definition.model.connections import KafkaConnection, SchemaRegistry
+from glassflow_dagster.definition.plain_secrets import SECRETS
+from glassflow_dagster.definition.servers import clickhouse_address
+from glassflow_dagster.definition.variables import holds_variable
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.definition import Connections
 

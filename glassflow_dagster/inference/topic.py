@@ -9,10 +9,10 @@ from glassflow_dagster.inference.formats import read_events, read_with_schema
 from glassflow_dagster.inference.given_schema import GivenSchema
 from glassflow_dagster.inference.record_keys import read_keys
 from glassflow_dagster.inference.servers import Servers
-from glassflow_dagster.kafka.records import Record
-from glassflow_dagster.kafka.samples import sample_records
-from glassflow_dagster.kafka.schema_registry import RegistryReader
-from glassflow_dagster.streaming.scala.reader_process import ReaderProcess
+from glassflow_dagster.stores.kafka.records import Record
+from glassflow_dagster.stores.kafka.samples import sample_records
+from glassflow_dagster.stores.kafka.schema_registry import RegistryReader
+from glassflow_dagster.stream.scala.reader_process import ReaderProcess
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from itertools import count
 
 import dagster as dg
 
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.source import Source
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.definition.model.source import Source
 
 
 def identifier(text: str) -> str:

@@ -9,8 +9,9 @@ from typing import NoReturn
 
 import dagster as dg
 
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.driver.process import LaunchFailed, StreamStatus
+from glassflow_dagster.control.process import LaunchFailed, StreamStatus
+from glassflow_dagster.control.runners.runner import StreamRunner
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
@@ -31,8 +32,7 @@ from glassflow_dagster.orchestration.metadata import (
 from glassflow_dagster.orchestration.options import PipelineOptions
 from glassflow_dagster.orchestration.specs import PipelineAssets
 from glassflow_dagster.orchestration.values import log_report
-from glassflow_dagster.runners.runner import StreamRunner
-from glassflow_dagster.safe_text import code_block, printable, printable_values
+from glassflow_dagster.runtime.safe_text import code_block, printable, printable_values
 
 # The tag in which Dagster stores an asset's data version; Dagster has no public constant for it.
 DATA_VERSION_TAG = "dagster/data_version"

@@ -8,8 +8,8 @@ import dagster as dg
 # Dagster's own cron parser, so that exactly the schedules that its daemon can run are accepted. It is not public.
 from dagster._utils.schedules import is_valid_cron_string, schedule_execution_time_iterator
 
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.problems import Problem
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.definition.problems import Problem
 
 # The tag of runs that no user has launched: they do not start a stream that a user has stopped.
 AUTOMATED_TAG = "glassflow/automated"

@@ -11,31 +11,31 @@ from typing import Any
 
 import dagster as dg
 
-from glassflow_dagster.bookkeeping.dead_letters import DeadLetter
-from glassflow_dagster.bookkeeping.schema_changes import (
-    Change,
-    added_fields,
-    read_schema_changes,
-    undecided_changes,
-)
-from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.clickhouse.errors import LimitReached
-from glassflow_dagster.config.added_fields import with_added_fields
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.driver.process import StreamState, StreamStatus
+from glassflow_dagster.checks.counts import compare_counts
+from glassflow_dagster.checks.dead_letters import examine_dead_letters
+from glassflow_dagster.checks.duplicates import find_residual_duplicates
+from glassflow_dagster.checks.keys import sources_of_unique_key
+from glassflow_dagster.checks.unmatched import examine_unmatched
+from glassflow_dagster.checks.verify import not_checked
+from glassflow_dagster.control.process import StreamState, StreamStatus
+from glassflow_dagster.control.runners.runner import StreamRunner
+from glassflow_dagster.definition.added_fields import with_added_fields
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.metadata import observed_stream
 from glassflow_dagster.orchestration.options import CheckOptions
 from glassflow_dagster.orchestration.values import shown_figures, shows_values
-from glassflow_dagster.runners.runner import StreamRunner
-from glassflow_dagster.safe_text import markdown, one_line, printable_values
-from glassflow_dagster.verification.counts import compare_counts
-from glassflow_dagster.verification.dead_letters import examine_dead_letters
-from glassflow_dagster.verification.duplicates import find_residual_duplicates
-from glassflow_dagster.verification.keys import sources_of_unique_key
-from glassflow_dagster.verification.unmatched import examine_unmatched
-from glassflow_dagster.verification.verify import not_checked
+from glassflow_dagster.runtime.safe_text import markdown, one_line, printable_values
+from glassflow_dagster.stores.bookkeeping.dead_letters import DeadLetter
+from glassflow_dagster.stores.bookkeeping.schema_changes import (
+    Change,
+    added_fields,
+    read_schema_changes,
+    undecided_changes,
+)
+from glassflow_dagster.stores.clickhouse.client import connect
+from glassflow_dagster.stores.clickhouse.errors import LimitReached
 
 COUNTS_AGREE = "counts_agree"
 NO_RESIDUAL_DUPLICATES = "no_residual_duplicates"

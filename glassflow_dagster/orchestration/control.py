@@ -7,9 +7,9 @@ from enum import Enum
 import dagster as dg
 from pydantic import Field
 
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.driver.process import POLL, UP, Action, StreamState, StreamStatus
-from glassflow_dagster.runners.runner import StreamRunner
+from glassflow_dagster.control.process import POLL, UP, Action, StreamState, StreamStatus
+from glassflow_dagster.control.runners.runner import StreamRunner
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 
 # Spark compiles its plan in the first batch, which takes 5 to 15 s; on a machine that starts several pipelines, longer.
 FIRST_BATCH_WAIT = 120.0  # seconds

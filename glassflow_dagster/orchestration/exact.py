@@ -6,12 +6,12 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.problems import suggestion
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.definition.problems import suggestion
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.kafka.client import java_options
 from glassflow_dagster.orchestration.values import log_report, shown_figures
-from glassflow_dagster.safe_text import printable, printable_values
+from glassflow_dagster.runtime.safe_text import printable, printable_values
+from glassflow_dagster.stores.kafka.client import java_options
 
 
 def job_name(name: str) -> str:
@@ -42,8 +42,8 @@ def build_exact_job(
     )
     def keys_agree(context: dg.OpExecutionContext, config: ExactConfig) -> None:
         # Imported here: it takes a second, which would slow down the loading of the definitions.
-        from glassflow_dagster.verification.exact.compare_keys import reconcile_keys  # noqa: PLC0415
-        from glassflow_dagster.verification.exact.session import reconcile_in_own_session  # noqa: PLC0415
+        from glassflow_dagster.checks.exact.compare_keys import reconcile_keys  # noqa: PLC0415
+        from glassflow_dagster.checks.exact.session import reconcile_in_own_session  # noqa: PLC0415
 
         pipeline = by_id.get(config.pipeline)
         if pipeline is None:
@@ -81,7 +81,7 @@ def _session_resource(spark_config: Mapping[str, str]) -> dg.ResourceDefinition:
     @dg.resource(description="A local Spark session with the project's jars and settings.")
     def pyspark(_: dg.InitResourceContext) -> Any:
         # Imported here: Spark takes a second, which would slow down the loading of the definitions.
-        from glassflow_dagster.resources.spark import StageSparkResource  # noqa: PLC0415
+        from glassflow_dagster.orchestration.resources.spark import StageSparkResource  # noqa: PLC0415
 
         return StageSparkResource(spark_config=dict(spark_config))
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from glassflow_dagster.bookkeeping.totals import LedgerTotals, read_totals
-from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.clickhouse.tables import Table, find_table
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.driver.process import StreamStatus
+from glassflow_dagster.control.process import StreamStatus
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.kafka.topic_pattern import matching_topics
-from glassflow_dagster.kafka.topics import Offsets, offsets
+from glassflow_dagster.stores.bookkeeping.totals import LedgerTotals, read_totals
+from glassflow_dagster.stores.clickhouse.client import connect
+from glassflow_dagster.stores.clickhouse.table import Table, find_table
+from glassflow_dagster.stores.kafka.topic_pattern import matching_topics
+from glassflow_dagster.stores.kafka.topics import Offsets, offsets
 
 Value = TypeVar("Value")
 

@@ -18,12 +18,12 @@ from functools import partial
 import dagster as dg
 from pydantic import BaseModel
 
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.driver.process import UP
+from glassflow_dagster.control.process import UP
+from glassflow_dagster.control.runners.runner import StreamRunner
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG, next_tick
 from glassflow_dagster.orchestration.cursors import parse_cursor
-from glassflow_dagster.runners.runner import StreamRunner
 
 INTERVAL = 30  # seconds between evaluations; a health check starts at most this late
 # Pipelines that one run checks, one after the other: a slow start delays no more than these.

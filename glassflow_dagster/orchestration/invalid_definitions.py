@@ -15,7 +15,7 @@ import dagster as dg
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import identifier
 from glassflow_dagster.orchestration.specs import code_reference
-from glassflow_dagster.safe_text import code, code_block
+from glassflow_dagster.runtime.safe_text import code, code_block
 
 EVALUATION_INTERVAL = 30  # seconds between the sensor's evaluations
 

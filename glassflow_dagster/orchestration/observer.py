@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import dagster as dg
 from pydantic import BaseModel
 
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.driver.process import UP, StreamStatus
+from glassflow_dagster.control.process import UP, StreamStatus
+from glassflow_dagster.control.runners.runner import StreamRunner
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
@@ -26,8 +27,7 @@ from glassflow_dagster.orchestration.metadata import (
     observed_table,
     observed_topics,
 )
-from glassflow_dagster.runners.runner import StreamRunner
-from glassflow_dagster.safe_text import printable, printable_values
+from glassflow_dagster.runtime.safe_text import printable, printable_values
 
 OBSERVER_INTERVAL = 30  # seconds
 # Restarts without a new batch in between; after that only the scheduled health check restarts the stream.

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import dagster as dg
 
-from glassflow_dagster.config.folder import definition_files
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.problems import DefinitionError, Problem
-from glassflow_dagster.config.shared_tables import Writer, sharing_problems
-from glassflow_dagster.driver.process import state_folder
+from glassflow_dagster.control.process import state_folder
+from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.control.runners.runner import StreamRunner
+from glassflow_dagster.definition.folder import definition_files
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.definition.problems import DefinitionError, Problem
+from glassflow_dagster.definition.shared_tables import Writer, sharing_problems
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.alerts.alert import AlertChannel
 from glassflow_dagster.orchestration.alerts.sensors import build_alert_sensors
@@ -36,8 +38,6 @@ from glassflow_dagster.orchestration.invalid_definitions import build_invalid_de
 from glassflow_dagster.orchestration.observer import Observed, build_observer
 from glassflow_dagster.orchestration.options import Automation, PipelineOptions
 from glassflow_dagster.orchestration.specs import build_pipeline_specs
-from glassflow_dagster.runners.local import LocalRunner
-from glassflow_dagster.runners.runner import StreamRunner
 
 # The name of the sensors and jobs where there is one component, or none.
 DEFAULT_NAME = "glassflow"

@@ -12,18 +12,18 @@ from typing import Any
 
 import dagster as dg
 
-from glassflow_dagster.config.column_sources import column_sources
-from glassflow_dagster.config.model.durations import format_duration
-from glassflow_dagster.config.model.join import JoinConfig, JoinSide, OutputField
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.source import METADATA_FIELDS, Source
-from glassflow_dagster.config.model.transforms import DedupConfig
-from glassflow_dagster.config.nullable_names import joined_nulls
+from glassflow_dagster.definition.column_sources import column_sources
+from glassflow_dagster.definition.model.durations import format_duration
+from glassflow_dagster.definition.model.join import JoinConfig, JoinSide, OutputField
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.definition.model.source import METADATA_FIELDS, Source
+from glassflow_dagster.definition.model.transforms import DedupConfig
+from glassflow_dagster.definition.nullable_names import joined_nulls
 from glassflow_dagster.orchestration.asset_keys import AssetKeys, build_asset_keys
 from glassflow_dagster.orchestration.automation import freshness_policy
 from glassflow_dagster.orchestration.options import Node, NodeKind, PipelineOptions
 from glassflow_dagster.orchestration.page_link import page_link
-from glassflow_dagster.safe_text import code, markdown
+from glassflow_dagster.runtime.safe_text import code, markdown
 
 MAX_TAG_LENGTH = 63  # characters, a limit of Dagster
 _TAG = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_TAG_LENGTH}}}")

@@ -11,8 +11,8 @@ from typing import Any
 
 import dagster as dg
 
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.safe_text import printable
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.runtime.safe_text import printable
 
 # `make dev` sets it to true, as the embedded stack is for development.
 SHOW_VALUES = "GLASSFLOW_SHOW_VALUES"

@@ -1,3 +1,3 @@
-from tests.driver.fakes import definition, deployment, state
+from tests.control.fakes import definition, deployment, state
 
 __all__ = ["definition", "deployment", "state"]  # fixtures

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from glassflow_dagster.cli import main
 from glassflow_dagster.cli.watch import History, overview
-from glassflow_dagster.driver import process
-from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat, write_heartbeat
-from glassflow_dagster.streaming.delivery.totals import Totals
-from tests import definition as v3
+from glassflow_dagster.control import process
+from glassflow_dagster.control.heartbeat import DriverState, Heartbeat, write_heartbeat
+from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from tests.support import definition as v3
 
 
 def write_definition(folder: Path, pipeline_id: str, **sink: Any) -> Path:

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.cli import main
-from glassflow_dagster.streaming import evaluate
-from tests.registry import Registry, serving
+from glassflow_dagster.stream import evaluate
+from tests.servers.registry import Registry, serving
 
 PIPELINE = Path(__file__).parents[2] / "pipelines" / "sms_status.yaml"
 
@@ -147,8 +147,8 @@ def test_a_sample_may_be_a_record_of_a_definition(tmp_path: Path, spark: SparkSe
 def evaluated(spark: SparkSession, *arguments: str) -> Result:
     """Run the command in a session that is there already."""
     with (
-        patch("glassflow_dagster.streaming.spark.session.start_session", return_value=spark),
-        patch("glassflow_dagster.streaming.spark.session.stop_session"),
+        patch("glassflow_dagster.stream.spark.session.start_session", return_value=spark),
+        patch("glassflow_dagster.stream.spark.session.stop_session"),
     ):
         return CliRunner().invoke(main, ["eval", *arguments])
 

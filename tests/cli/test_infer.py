@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from glassflow_dagster.cli import main
 from tests.conftest import Stack
-from tests.sending import send
+from tests.support.sending import send
 
 SHIPPED = Path(__file__).parents[2] / "pipelines" / "sms_status.yaml"
 

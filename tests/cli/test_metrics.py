@@ -7,11 +7,11 @@ from rich.console import Console
 
 from glassflow_dagster.cli import main
 from glassflow_dagster.cli.watch import History, overview, sparkline
-from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat
-from glassflow_dagster.driver.process import status
-from glassflow_dagster.metrics.measures import Measures
-from glassflow_dagster.streaming.delivery.totals import Totals
-from tests.driver.test_pipeline_metrics import beat
+from glassflow_dagster.control.heartbeat import DriverState, Heartbeat
+from glassflow_dagster.control.process import status
+from glassflow_dagster.runtime.metrics.measures import Measures
+from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from tests.control.test_pipeline_metrics import beat
 
 
 def test_the_metrics_of_a_state_folder_are_printed_once(tmp_path: Path) -> None:

@@ -13,17 +13,17 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from glassflow_dagster.api.services import Services
 from glassflow_dagster.cli import main
 from glassflow_dagster.cli.asking import make_pipeline
 from glassflow_dagster.cli.prompts import Terminal
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.driver import process
+from glassflow_dagster.control import process
+from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.runners.local import LocalRunner
-from glassflow_dagster.wizard.questions import YES, Option, Question
+from glassflow_dagster.server.api.services import Services
+from glassflow_dagster.server.wizard.questions import YES, Option, Question
 from tests.conftest import Stack
-from tests.sending import Sender
+from tests.support.sending import Sender
 
 ENTER, DOWN, SPACE = "\r", "\x1b[B", " "
 

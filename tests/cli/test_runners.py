@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from glassflow_dagster.driver import process
-from glassflow_dagster.driver.process import Deployment
-from glassflow_dagster.runners.settings import RUNNER, RUNNER_OPTIONS, SparkSubmitSettings
-from glassflow_dagster.runners.standalone import NOTE, Submitted
+from glassflow_dagster.control import process
+from glassflow_dagster.control.process import Deployment
+from glassflow_dagster.control.runners.settings import RUNNER, RUNNER_OPTIONS, SparkSubmitSettings
+from glassflow_dagster.control.runners.standalone import NOTE, Submitted
 from tests.e2e.support import invoke
 
 ID = "sms_status"

@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from glassflow_dagster.cli import main
-from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.clickhouse.queries import execute, fetch
-from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.stores.clickhouse.client import connect
+from glassflow_dagster.stores.clickhouse.queries import execute, fetch
 from tests.conftest import Stack
 
 SHIPPED = Path(__file__).parents[2] / "pipelines" / "sms_status.yaml"

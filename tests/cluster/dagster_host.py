@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from glassflow_dagster.runtime import direct
-from tests.answering import answers
 from tests.cluster.hosts import Host
-from tests.waiting import wait_until
+from tests.support.answering import answers
+from tests.support.waiting import wait_until
 
 PORT = 3000
 LOCATION = "streams"

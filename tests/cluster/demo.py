@@ -21,16 +21,23 @@ import yaml
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import DatabaseError
 
-from glassflow_dagster.demo.check import Servers, count, different_flights, find_join_mistakes, find_mistakes, recount
-from glassflow_dagster.demo.pipelines import Topic, demos, join_demos
-from glassflow_dagster.demo.produce import create_topic, send
+from glassflow_dagster.local.demo.check import (
+    Servers,
+    count,
+    different_flights,
+    find_join_mistakes,
+    find_mistakes,
+    recount,
+)
+from glassflow_dagster.local.demo.pipelines import Topic, demos, join_demos
+from glassflow_dagster.local.demo.produce import create_topic, send
 from tests.cluster.dagster_host import LOCATION, DagsterHost, start_dagster, write_project
 from tests.cluster.hosts import Network, missing, running_network
 from tests.cluster.servers import Servers as ClusterServers
 from tests.cluster.servers import running_servers
 from tests.cluster.spark import PROJECT, SparkCluster, driver_outputs, running_spark, submitted_drivers
-from tests.pictures import take_picture
-from tests.waiting import wait_until
+from tests.support.pictures import take_picture
+from tests.support.waiting import wait_until
 
 _HOSTS = ("master", "worker1", "worker2", "worker3", "dagster1", "dagster2")
 # Two workers must have room for four drivers with an executor each, twice: the master keeps a lost driver's executors

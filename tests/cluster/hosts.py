@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
 
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 # More than run at the same time, such as those of pytest-xdist.
 NETWORKS = 200

@@ -19,7 +19,7 @@ from glassflow_dagster.local.object_store import (
     prepare_object_store,
 )
 from glassflow_dagster.local.ports import free_port
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 # The servers of the product listen on loopback only, on purpose.
 _LOOPBACK = "127.0.0.1"

@@ -8,7 +8,7 @@ from pathlib import Path
 from glassflow_dagster.runtime.jars import pyspark_folder
 from glassflow_dagster.runtime.java import find_java, java_environment
 from tests.cluster.hosts import Host, Network
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 PORT, REST_PORT, WEB_PORT, WORKER_WEB_PORT = 7077, 6066, 8080, 8081
 PROJECT = Path(__file__).parents[2]

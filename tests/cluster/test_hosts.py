@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.hosts import NETWORKS, Host, Network, missing, running_network
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 PORT = 8000
 FETCH = f"import sys, urllib.request as r; print(r.urlopen(f'http://{{sys.argv[1]}}:{PORT}/', timeout=5).status)"

@@ -26,11 +26,11 @@ import yaml
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.runtime.cache import cache_folder
-from tests import definition as v3
 from tests.cluster.hosts import Host, Network, missing, running_network
 from tests.cluster.servers import Servers, running_servers
 from tests.e2e.support import Pipeline
-from tests.waiting import wait_until
+from tests.support import definition as v3
+from tests.support.waiting import wait_until
 
 HOSTS = ("one", "two")
 # A clock may be wrong by a tenth of the window, 6 minutes; beyond that its driver is refused.

@@ -12,14 +12,14 @@ from clickhouse_connect.driver.client import Client
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from glassflow_dagster.cli.streams import RUN_TOTALS
-from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.clickhouse.identifiers import full_name, quote_name
-from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.cli.run import RUN_TOTALS
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.run import run_pipeline
+from glassflow_dagster.stores.clickhouse.client import connect
+from glassflow_dagster.stores.clickhouse.identifiers import full_name, quote_name
 from tests.definitions.cases import Case, Message
-from tests.sending import Sender
+from tests.support.sending import Sender
 
 BATCH_TIME = "<batch time>"
 

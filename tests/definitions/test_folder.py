@@ -13,18 +13,18 @@ from click.testing import CliRunner
 from pydantic import BaseModel, SecretStr
 
 from glassflow_dagster.cli import main
-from glassflow_dagster.config.formats.shapes import OlderDefinition
-from glassflow_dagster.config.load import convert_definition, load_pipeline, warnings
-from glassflow_dagster.config.model.connections import KafkaConnection
-from glassflow_dagster.config.model.durations import format_duration
-from glassflow_dagster.config.model.join import OutputField
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.resources import TransformResources
-from glassflow_dagster.config.model.source import METADATA_FIELDS
-from glassflow_dagster.config.model.state import State
-from glassflow_dagster.config.model.types import FIELD_KINDS, parse_column_type
-from glassflow_dagster.config.schema import definition_schema
-from glassflow_dagster.expressions.language.signatures import HELPERS
+from glassflow_dagster.definition.expressions.signatures import HELPERS
+from glassflow_dagster.definition.formats.shapes import OlderDefinition
+from glassflow_dagster.definition.load import convert_definition, load_pipeline, warnings
+from glassflow_dagster.definition.model.connections import KafkaConnection
+from glassflow_dagster.definition.model.durations import format_duration
+from glassflow_dagster.definition.model.join import OutputField
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.definition.model.resources import TransformResources
+from glassflow_dagster.definition.model.source import METADATA_FIELDS
+from glassflow_dagster.definition.model.state import State
+from glassflow_dagster.definition.model.types import FIELD_KINDS, parse_column_type
+from glassflow_dagster.definition.schema import definition_schema
 from tests.definitions.cases import CASES, FOLDER, VERSIONS, Case
 
 NAMED = {"argnames": "case", "argvalues": CASES, "ids": lambda case: f"{case.version}-{case.name}"}

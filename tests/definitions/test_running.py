@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from glassflow_dagster.config.load import convert_definition, load_pipeline
-from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.definition.load import convert_definition, load_pipeline
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from tests.conftest import Stack
 from tests.definitions import running
 from tests.definitions.cases import CASES, Case, Expected, draw_cases

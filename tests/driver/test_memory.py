@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import sys
-from glassflow_dagster.streaming.spark.without_pandas import leave_out_pandas, leave_out_testing, will_import_pandas
+from glassflow_dagster.stream.spark.without_pandas import leave_out_pandas, leave_out_testing, will_import_pandas
 import glassflow_dagster.driver.stream
 assert will_import_pandas()
 leave_out_testing()

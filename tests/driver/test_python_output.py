@@ -8,8 +8,8 @@ import sys
 # Everything that a library may print through Python; then the process ends with `END`.
 PROGRAM = """
 import logging, sys, threading, warnings
-from glassflow_dagster.driver.log import DriverLog, LogFormat
-from glassflow_dagster.driver.log_file import write_to_stderr
+from glassflow_dagster.control.log import DriverLog, LogFormat
+from glassflow_dagster.control.log_file import write_to_stderr
 from glassflow_dagster.driver.python_output import python_output
 from glassflow_dagster.errors import GlassflowError
 def fail(text): raise ValueError(text)
@@ -67,7 +67,7 @@ def test_text_stays_what_python_prints() -> None:
 
 
 def test_nothing_is_left_behind_in_this_process() -> None:
-    from glassflow_dagster.driver.log import DriverLog, LogFormat
+    from glassflow_dagster.control.log import DriverLog, LogFormat
     from glassflow_dagster.driver.python_output import python_output
 
     before = (list(logging.getLogger().handlers), sys.unraisablehook)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.control.log import LOG_FORMAT, DriverLog, LogPosition
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.driver import run as module
-from glassflow_dagster.driver.log import LOG_FORMAT, DriverLog, LogPosition
 from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.streaming.delivery.totals import Totals
+from glassflow_dagster.stores.bookkeeping.run_totals import Totals
 
 
 @pytest.fixture

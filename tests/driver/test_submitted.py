@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.control.sent_definition import SentDefinition
+from glassflow_dagster.control.submission import STOPPED, SUBMISSION, Submission
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.driver import submitted
 from glassflow_dagster.driver.options import RunOptions
-from glassflow_dagster.driver.sent_definition import SentDefinition
-from glassflow_dagster.driver.submission import STOPPED, SUBMISSION, Submission
 from glassflow_dagster.errors import Fenced, GlassflowError
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 Drives = Callable[[Exception | None], list[tuple[PipelineConfig, RunOptions]]]
 # A process that starts another one, which is to end with it, and prints the other one's id.

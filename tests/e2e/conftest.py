@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame
 
-from glassflow_dagster.streaming.batch_query import BatchQuery
+from glassflow_dagster.stream.batch_query import BatchQuery
 from tests.conftest import Stack
 from tests.e2e.support import Pipeline
 

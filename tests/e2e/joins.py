@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.e2e.support import Pipeline
 from tests.faults.records import PARTITIONS, Topics, offset_ranges
-from tests.sending import Sender
-from tests.streaming.stages.joins import JoinEvent, Windows, decide
+from tests.stream.stages.joins import JoinEvent, Windows, decide
+from tests.support.sending import Sender
 
 SECOND = 1_000_000
 LEFT, RIGHT = "left", "right"

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 
 import yaml
 
-from glassflow_dagster.demo.events import departure_events, weather_events
-from glassflow_dagster.demo.orders import orders, user_events
+from glassflow_dagster.local.demo.events import departure_events, weather_events
+from glassflow_dagster.local.demo.orders import orders, user_events
 from tests.e2e.joins import LEFT, RIGHT, SECOND, Event, Row, TwoTopics
 
 HOUR = 3600

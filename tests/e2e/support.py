@@ -22,20 +22,21 @@ from clickhouse_connect.driver.client import Client
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.cli import main
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.driver import jvm, process
-from glassflow_dagster.driver.heartbeat import pipeline_folder, read_heartbeat
-from glassflow_dagster.driver.lock import Holder
+from glassflow_dagster.control import process
+from glassflow_dagster.control.heartbeat import pipeline_folder, read_heartbeat
+from glassflow_dagster.control.lock import Holder
+from glassflow_dagster.control.pipeline_metrics import read_pipeline
+from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.driver.options import RunOptions
-from glassflow_dagster.driver.pipeline_metrics import read_pipeline
 from glassflow_dagster.driver.run import run_pipeline
+from glassflow_dagster.driver.start import jvm
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
-from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
-from tests import definition as v3
-from tests.partitions import grow_topic
-from tests.sending import Sender
-from tests.waiting import DEADLINE, wait_until
+from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
+from glassflow_dagster.stream.delivery.batch_writer import BatchWriter
+from tests.support import definition as v3
+from tests.support.partitions import grow_topic
+from tests.support.sending import Sender
+from tests.support.waiting import DEADLINE, wait_until
 
 # Rows of a block: a batch of hundreds of blocks takes long enough to be interrupted.
 SMALL_BLOCK, TINY_BLOCK = 50, 5

@@ -7,17 +7,17 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.checks.verify import VerifyReport, verify_pipeline
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.driver.recovery.acceptance import accept_loss
+from glassflow_dagster.driver.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.recovery.acceptance import accept_loss
-from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
-from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
-from glassflow_dagster.streaming.delivery.batch_writer import BatchWriter
-from glassflow_dagster.verification.verify import VerifyReport, verify_pipeline
+from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
+from glassflow_dagster.stream.delivery.batch_writer import BatchWriter
 from tests.e2e.joins import LEFT, RIGHT, JoinPipeline
 from tests.e2e.support import Pipeline
-from tests.sending import Sender
-from tests.waiting import wait_until
+from tests.support.sending import Sender
+from tests.support.waiting import wait_until
 
 
 def events(*numbers: int) -> Iterable[dict[str, Any]]:

@@ -14,14 +14,14 @@ from typing import Any
 import fastavro
 import pytest
 
-from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.checks.verify import verify_pipeline
+from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.run import run_pipeline
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.verification.verify import verify_pipeline
 from tests.conftest import one_of, some_of
 from tests.e2e.support import Pipeline
-from tests.registry import Registry, serving
+from tests.servers.registry import Registry, serving
 
 AVRO = {"type": "record", "name": "Event", "fields": [
     {"name": "id", "type": "string"},

@@ -12,9 +12,9 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint, CheckpointError
+from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint, CheckpointError
 from tests.e2e.support import Pipeline
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 ANSWER = 30  # seconds that the broker takes to delete or create a topic
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from glassflow_dagster.driver import open_checkpoint
+from glassflow_dagster.driver.start import open_checkpoint
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.streaming.checkpoint import checkpoint as files
-from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
-from glassflow_dagster.streaming.delivery.batch_clock import BatchClock, ClockMoved
+from glassflow_dagster.stream.checkpoint import checkpoint as files
+from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
+from glassflow_dagster.stream.delivery.batch_clock import BatchClock, ClockMoved
 from tests.e2e.support import Pipeline, rows
 
 DAY_MS = 86_400_000

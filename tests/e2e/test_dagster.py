@@ -8,17 +8,17 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.driver.heartbeat import Heartbeat, read_heartbeat
-from glassflow_dagster.driver.process import stop
+from glassflow_dagster.control.heartbeat import Heartbeat, read_heartbeat
+from glassflow_dagster.control.process import stop
+from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.orchestration.pipelines import Orchestration, build_pipeline_definitions
-from glassflow_dagster.runners.local import LocalRunner
 from tests.conftest import Stack
 from tests.e2e.joins import LEFT, RIGHT, JoinPipeline
 from tests.e2e.support import Pipeline
 from tests.faults.http_proxy import HttpProxy
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 
 class Project:

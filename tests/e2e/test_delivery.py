@@ -2,8 +2,8 @@
 
 import pytest
 
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.verification.verify import verify_pipeline
+from glassflow_dagster.checks.verify import verify_pipeline
+from glassflow_dagster.definition.load import load_pipeline
 from tests.e2e.support import Pipeline
 
 

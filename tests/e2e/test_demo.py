@@ -20,7 +20,7 @@ def test_the_demo_ends_well_and_says_what_arrived(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_TOOL_OPTIONS"}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "glassflow_dagster.demo"],
+            [sys.executable, "-m", "glassflow_dagster.local.demo"],
             cwd=tmp_path, env={**environment, **ports, "COLUMNS": "120"},
             capture_output=True, text=True, timeout=850, check=False,
         )  # fmt: skip

@@ -10,11 +10,11 @@ import sys
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.driver import process
+from glassflow_dagster.control import process
+from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
-from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
+from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
+from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
 from tests.e2e.support import (
     Pipeline,
     begin_large_batch,
@@ -29,7 +29,7 @@ from tests.e2e.support import (
     stop,
     wait_for_first_row,
 )
-from tests.waiting import DEADLINE, wait_until
+from tests.support.waiting import DEADLINE, wait_until
 
 # Errors that need no Spark are found before it starts.
 SPARK_STARTS = "starting Spark"

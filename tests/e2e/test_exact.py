@@ -8,14 +8,14 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from glassflow_dagster.checks import wait_until_stable
+from glassflow_dagster.checks.exact import session as exact_session
+from glassflow_dagster.checks.exact.compare_keys import reconcile_keys
+from glassflow_dagster.checks.verify import verify_pipeline
 from glassflow_dagster.cli.verify import verify
-from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.orchestration.exact import build_exact_job
-from glassflow_dagster.resources import spark as spark_resource
-from glassflow_dagster.verification import wait_until_stable
-from glassflow_dagster.verification.exact import session as exact_session
-from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
-from glassflow_dagster.verification.verify import verify_pipeline
+from glassflow_dagster.orchestration.resources import spark as spark_resource
 from tests.e2e.support import Pipeline
 
 # A field type and column type of every kind that is compared, and of one that is not.

@@ -17,8 +17,8 @@ from benchmarks.cluster import running_cluster
 from tests.conftest import FAULT_SEED
 from tests.e2e.support import TINY_BLOCK, Pipeline, cli, rows, start, state, stop
 from tests.e2e.test_object_store import COPIES, EVENTS, EXACT, with_copies
-from tests.processes import descendants
-from tests.waiting import wait_until
+from tests.support.processes import descendants
+from tests.support.waiting import wait_until
 
 PARTITIONS = 4
 ON_CLUSTER = {"spark.executor.memory": "512m", "spark.executor.cores": "1"}

@@ -10,16 +10,16 @@ from dataclasses import replace
 
 import pytest
 
-from glassflow_dagster.bookkeeping.fencing import CHECK_VALID_SECONDS
-from glassflow_dagster.driver.heartbeat import STALE_AFTER, pipeline_folder, read_heartbeat, write_heartbeat
-from glassflow_dagster.driver.process import take_over
+from glassflow_dagster.control.heartbeat import STALE_AFTER, pipeline_folder, read_heartbeat, write_heartbeat
+from glassflow_dagster.control.process import take_over
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime.process import start_of
-from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
+from glassflow_dagster.stores.bookkeeping.fencing import CHECK_VALID_SECONDS
+from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
 from tests.conftest import one_of
 from tests.e2e.support import Pipeline, begin_large_batch, lock_holder, require_batch_under_way, status
 from tests.faults.http_proxy import Answer, Exchange, HttpProxy
-from tests.waiting import DEADLINE, wait_until
+from tests.support.waiting import DEADLINE, wait_until
 
 # Tokens that the table remembers in this test: fewer than a batch has blocks.
 FEW_TOKENS = 5

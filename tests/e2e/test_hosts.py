@@ -12,26 +12,27 @@ from uuid import uuid4
 import pytest
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.bookkeeping.drivers import insert_report
-from glassflow_dagster.bookkeeping.fencing import Epoch
-from glassflow_dagster.bookkeeping.stop_requests import stop_requester
-from glassflow_dagster.bookkeeping.tables import ensure_bookkeeping
-from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.driver import hosts, open_checkpoint, process
-from glassflow_dagster.driver.lock import end_remains
+from glassflow_dagster.control import hosts, process
+from glassflow_dagster.control.lock import end_remains
+from glassflow_dagster.control.process import Action, Deployment, Ending, StreamState
+from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.options import RunOptions
-from glassflow_dagster.driver.process import Action, Deployment, Ending, StreamState
 from glassflow_dagster.driver.run import run_pipeline
+from glassflow_dagster.driver.start import open_checkpoint
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.orchestration.control import Mode, control, ensure_if_wanted
-from glassflow_dagster.runners.local import LocalRunner
-from glassflow_dagster.streaming.delivery.batch_clock import ClockMoved
+from glassflow_dagster.stores.bookkeeping.drivers import insert_report
+from glassflow_dagster.stores.bookkeeping.fencing import Epoch
+from glassflow_dagster.stores.bookkeeping.stop_requests import stop_requester
+from glassflow_dagster.stores.bookkeeping.tables import ensure_bookkeeping
+from glassflow_dagster.stores.clickhouse.client import connect
+from glassflow_dagster.stream.delivery.batch_clock import ClockMoved
 from tests.e2e.support import Finished, Pipeline, invoke, kill, rows, start, state
-from tests.object_store import ObjectStoreServer
-from tests.waiting import wait_until
+from tests.servers.object_store import ObjectStoreServer
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture

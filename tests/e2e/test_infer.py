@@ -17,8 +17,8 @@ from google.protobuf import json_format
 from tests.conftest import one_of
 from tests.e2e.support import Pipeline, cli
 from tests.e2e.test_schemas import serialized
-from tests.registry import Registry, serving
-from tests.streaming.stages.test_protobuf import compiled
+from tests.servers.registry import Registry, serving
+from tests.stream.stages.test_protobuf import compiled
 
 HOME = {"type": "record", "name": "Home", "fields": [{"name": "zip", "type": "long"}]}
 USER = {"type": "record", "name": "User", "fields": [

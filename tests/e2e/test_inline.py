@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from glassflow_dagster.driver.query_start import FIRST_RECORDS
-from glassflow_dagster.streaming.batch_query import INLINE_RECORDS, INLINE_RECORDS_SETTING, BatchQuery
-from glassflow_dagster.streaming.checkpoint.checkpoint import BatchPlan, Checkpoint
+from glassflow_dagster.driver.query.query_start import FIRST_RECORDS
+from glassflow_dagster.stream.batch_query import INLINE_RECORDS, INLINE_RECORDS_SETTING, BatchQuery
+from glassflow_dagster.stream.checkpoint.checkpoint import BatchPlan, Checkpoint
 from tests.e2e.support import Pipeline, rows, start, stop
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 FEW = 200
 # A first batch, which is inline whatever there is, and a job.

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from glassflow_dagster.streaming.stages.clock_source import ClockSource
+from glassflow_dagster.stream.stages.clock_source import ClockSource
 from tests.conftest import Stack
 from tests.e2e.joins import LEFT, RIGHT, SECOND, Event, JoinPipeline, TwoTopics, recompute
 from tests.e2e.shipped import FlightsWithWeather, OrdersWithUsers
 from tests.e2e.support import kill, start, status, stop
 from tests.e2e.test_dead_letters import verified
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 # Half of the combinations have a kill, spread so that each value of a parameter occurs with and without one.
 ALL = [

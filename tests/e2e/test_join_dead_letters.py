@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conftest import Stack
 from tests.e2e.joins import LEFT, RIGHT, JoinPipeline
 from tests.e2e.test_dead_letters import dead_letter_command, listed, verified
-from tests.sending import Sender
+from tests.support.sending import Sender
 
 HOUR = 3600
 

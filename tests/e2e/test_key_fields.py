@@ -17,17 +17,17 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.checks.exact.compare_keys import reconcile_keys
+from glassflow_dagster.checks.verify import verify_pipeline
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.driver.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
-from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
-from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
-from glassflow_dagster.verification.verify import verify_pipeline
+from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
 from tests.conftest import one_of
 from tests.e2e.support import Pipeline, cli, invoke, start, stop, tutorial
-from tests.registry import Registry, serving
-from tests.sending import Sender
-from tests.waiting import wait_until
+from tests.servers.registry import Registry, serving
+from tests.support.sending import Sender
+from tests.support.waiting import wait_until
 
 KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
 MESSAGE = 'syntax = "proto3"; message Other { string no = 1; } message Key { int64 id = 1; }'

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from glassflow_dagster.streaming.delivery import batch_bound
-from glassflow_dagster.streaming.delivery.batch_bound import BATCH_BYTES
+from glassflow_dagster.stream.delivery import batch_bound
+from glassflow_dagster.stream.delivery.batch_bound import BATCH_BYTES
 from tests.e2e.support import Pipeline, cli
 
 _LARGE = 900_000  # bytes; below the brokers' default limit

@@ -6,17 +6,17 @@ import urllib.request
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.checks.ledger_metrics import read_from_ledger
+from glassflow_dagster.control.pipeline_metrics import read_pipeline
+from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.driver.options import RunOptions
-from glassflow_dagster.driver.pipeline_metrics import read_pipeline
 from glassflow_dagster.driver.run import run_pipeline
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.kafka.end_offsets import EndOffsets
-from glassflow_dagster.kafka.errors import KafkaUnreachable
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.verification.ledger_metrics import read_from_ledger
+from glassflow_dagster.stores.kafka.end_offsets import EndOffsets
+from glassflow_dagster.stores.kafka.errors import KafkaUnreachable
 from tests.e2e.support import Pipeline, invoke
-from tests.waiting import DEADLINE
+from tests.support.waiting import DEADLINE
 
 
 def values(address: str) -> dict[str, float]:
@@ -101,7 +101,7 @@ def test_end_offsets_are_those_of_the_topic(pipeline: Pipeline) -> None:
 
 
 def test_brokers_that_do_not_answer_are_named(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glassflow_dagster.kafka.end_offsets.ANSWER_TIMEOUT", 1.0)
+    monkeypatch.setattr("glassflow_dagster.stores.kafka.end_offsets.ANSWER_TIMEOUT", 1.0)
     config = load_pipeline(pipeline.write().file)
     nowhere = config.connection.model_copy(update={"brokers": (f"127.0.0.1:{free_port()}",)})
     with pytest.raises(GlassflowError) as problem:

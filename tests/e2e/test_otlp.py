@@ -11,19 +11,19 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.clickhouse.target.token_window import own_setting
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.checks.exact.compare_keys import reconcile_keys
+from glassflow_dagster.checks.verify import verify_pipeline
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.driver.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
-from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
-from glassflow_dagster.streaming.delivery.batch_bound import BatchBound
-from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
-from glassflow_dagster.verification.verify import verify_pipeline
+from glassflow_dagster.stores.clickhouse.tables.token_window import own_setting
+from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
+from glassflow_dagster.stream.delivery.batch_bound import BatchBound
 from tests.conftest import one_of
 from tests.e2e.support import Pipeline, invoke, tutorial
 from tests.e2e.test_dead_letters import dead_letter_command, listed
-from tests.export_requests import any_value, attributes, span, to_json, traces
+from tests.support.export_requests import any_value, attributes, span, to_json, traces
 
 COLUMNS = {
     "trace_id": "String", "span_id": "String", "name": "LowCardinality(String)", "duration_ns": "UInt64",

@@ -5,8 +5,8 @@ import random
 import time
 from pathlib import Path
 
-from glassflow_dagster.demo.events import SMS_EVENTS, SMS_TOPIC
-from glassflow_dagster.demo.produce import create_topic, send
+from glassflow_dagster.local.demo.events import SMS_EVENTS, SMS_TOPIC
+from glassflow_dagster.local.demo.produce import create_topic, send
 from tests.conftest import Stack
 from tests.e2e.support import Pipeline, cli
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from glassflow_dagster.driver.heartbeat import pipeline_folder, read_heartbeat
+from glassflow_dagster.control.heartbeat import pipeline_folder, read_heartbeat
+from glassflow_dagster.control.pool_endpoint import pool_folder, read_endpoint
 from glassflow_dagster.driver.pool.crashes import HELD_AFTER, CrashHistory
-from glassflow_dagster.driver.pool.endpoint import pool_folder, read_endpoint
 from glassflow_dagster.runtime.process import start_of
 from tests.conftest import Stack, one_of
 from tests.e2e.support import (
@@ -25,8 +25,8 @@ from tests.e2e.support import (
     status,
     stop,
 )
-from tests.processes import descendants
-from tests.waiting import wait_until
+from tests.support.processes import descendants
+from tests.support.waiting import wait_until
 
 POOL = "small"
 

@@ -19,11 +19,11 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import json_format
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
-from tests.apicurio import running_apicurio
+from glassflow_dagster.checks.exact.compare_keys import reconcile_keys
+from glassflow_dagster.definition.load import load_pipeline
 from tests.e2e.support import Pipeline, invoke
-from tests.streaming.stages.test_protobuf import compiled
+from tests.servers.apicurio import running_apicurio
+from tests.stream.stages.test_protobuf import compiled
 
 pytestmark = [
     pytest.mark.servers,

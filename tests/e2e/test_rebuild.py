@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.driver import query_start
+from glassflow_dagster.checks.verify import verify_pipeline
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.driver.query import query_start
+from glassflow_dagster.driver.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
-from glassflow_dagster.verification.verify import verify_pipeline
 from tests.conftest import one_of
 from tests.e2e.support import Pipeline
 from tests.e2e.test_dead_letters import dead_letter_command

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.cli import main
 from tests.e2e.support import Pipeline
-from tests.sending import Sender
+from tests.support.sending import Sender
 
 MILLIS = 1_700_000_000_000  # of a day in 2023
 # The day in the units that producers confuse, and the greatest that Kafka has.

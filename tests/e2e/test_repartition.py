@@ -14,20 +14,20 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.driver import repartition as command
-from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
-from glassflow_dagster.streaming.checkpoint import repartition_files
-from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
-from glassflow_dagster.streaming.repartition import read_states
+from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
+from glassflow_dagster.stream.checkpoint import repartition_files
+from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
+from glassflow_dagster.stream.repartition import read_states
 from tests.conftest import FAULT_SEED, Stack, one_of
 from tests.e2e.joins import SECOND, JoinPipeline, recompute
 from tests.e2e.support import Finished, Pipeline, begin_large_batch, cli, invoke, kill, start, stop
 from tests.e2e.test_event_clock import BATCH
 from tests.e2e.test_event_clock import events as events_by_time
 from tests.e2e.test_join import CatchUpRuns, event_pair, set_up
-from tests.object_store import ObjectStoreServer
-from tests.waiting import wait_until
+from tests.servers.object_store import ObjectStoreServer
+from tests.support.waiting import wait_until
 
 AS_JOBS = {INLINE_RECORDS_SETTING: "0"}
 DONE = re.compile(r"(?P<name>\w+): the state has (?P<after>\d+) partitions \(before: (?P<before>\d+)\)")

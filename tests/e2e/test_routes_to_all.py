@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.dead_letters.replay import replay
-from glassflow_dagster.recovery.acceptance import accept_loss
-from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
-from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
-from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
-from glassflow_dagster.verification.verify import verify_pipeline
+from glassflow_dagster.checks.exact.compare_keys import reconcile_keys
+from glassflow_dagster.checks.verify import verify_pipeline
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.driver.recovery.acceptance import accept_loss
+from glassflow_dagster.driver.recovery.rebuild import rebuild_checkpoint
+from glassflow_dagster.stores.dead_letters.replay import replay
+from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
 from tests.conftest import one_of
 from tests.e2e.support import Pipeline, invoke
 

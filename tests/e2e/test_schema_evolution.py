@@ -15,25 +15,25 @@ import fastavro
 import pytest
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.bookkeeping.fencing import begin_epoch
-from glassflow_dagster.bookkeeping.schema_changes import Change, SchemaChange, note_schema_change
-from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.driver import schema_changes
-from glassflow_dagster.driver.schema_watch import NEWEST_RECORDS, look
+from glassflow_dagster.checks.exact.compare_keys import reconcile_keys
+from glassflow_dagster.checks.verify import verify_pipeline
+from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.driver.recovery.acceptance import accept_loss
+from glassflow_dagster.driver.recovery.rebuild import rebuild_checkpoint
+from glassflow_dagster.driver.watch import schema_changes
+from glassflow_dagster.driver.watch.schema_watch import NEWEST_RECORDS, look
 from glassflow_dagster.errors import Fenced, GlassflowError
 from glassflow_dagster.inference.new_fields import STEADY_EVENTS
 from glassflow_dagster.orchestration.checks import SCHEMA_CHANGES_TAKEN
 from glassflow_dagster.orchestration.pipelines import Orchestration, build_folder_definitions
-from glassflow_dagster.recovery.acceptance import accept_loss
-from glassflow_dagster.recovery.rebuild import rebuild_checkpoint
-from glassflow_dagster.runners.local import LocalRunner
-from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
-from glassflow_dagster.verification.verify import verify_pipeline
+from glassflow_dagster.stores.bookkeeping.fencing import begin_epoch
+from glassflow_dagster.stores.bookkeeping.schema_changes import Change, SchemaChange, note_schema_change
+from glassflow_dagster.stores.clickhouse.client import connect
 from tests.conftest import one_of
 from tests.e2e.support import Pipeline, invoke, kill, start, stop, tutorial
-from tests.registry import Registry, serving
-from tests.waiting import wait_until
+from tests.servers.registry import Registry, serving
+from tests.support.waiting import wait_until
 
 MANY = STEADY_EVENTS + 20
 

@@ -14,12 +14,12 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.checks.exact.compare_keys import reconcile_keys
+from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
 from tests.conftest import one_of
 from tests.e2e.support import Pipeline, invoke, tutorial
-from tests.registry import Registry, serving
+from tests.servers.registry import Registry, serving
 
 FIRST = {"type": "record", "name": "Event", "fields": [
     {"name": "id", "type": "string"},

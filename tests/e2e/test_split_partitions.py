@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
-from glassflow_dagster.streaming.stages import source
+from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
+from glassflow_dagster.stream.stages import source
 from tests.e2e.support import Pipeline
 
 EVENTS = 24_000

@@ -13,17 +13,17 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.dead_letters.replay import replay
+from glassflow_dagster.checks import wait_until_stable
+from glassflow_dagster.checks.exact.compare_keys import reconcile_keys
+from glassflow_dagster.checks.verify import verify_pipeline
+from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.driver.recovery.acceptance import accept_loss
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.pipelines import Orchestration, build_folder_definitions
-from glassflow_dagster.recovery.acceptance import accept_loss
-from glassflow_dagster.runners.local import LocalRunner
-from glassflow_dagster.verification import wait_until_stable
-from glassflow_dagster.verification.exact.compare_keys import reconcile_keys
-from glassflow_dagster.verification.verify import verify_pipeline
+from glassflow_dagster.stores.dead_letters.replay import replay
 from tests.e2e.support import Pipeline, invoke, kill, rows, start, stop, tutorial
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 
 def events(first: int, until: int, text: str) -> list[dict[str, object]]:

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.e2e.support import Pipeline, invoke, rows, start, status, stop
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
-from tests.definition import clickhouse, dedup, definition, fields, filter_transform, sink, source
 from tests.faults.records import Event, Expected, Position, Record
+from tests.support.definition import clickhouse, dedup, definition, fields, filter_transform, sink, source
 
 # The setting with which a table remembers tokens.
 WINDOW = "SETTINGS non_replicated_deduplication_window = 10000"

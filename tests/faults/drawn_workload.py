@@ -7,10 +7,10 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.clickhouse.identifiers import quote_name
-from tests.definition import mapping
+from glassflow_dagster.stores.clickhouse.identifiers import quote_name
 from tests.faults.dedup_workload import WINDOW, DedupWorkload, sink_of
 from tests.faults.records import Expected, Position, Record
+from tests.support.definition import mapping
 
 # Names that a query over the table might use itself.
 _NAMES = ("part", "digest", "rows", "glassflow_row", "n", "key", "came", "count", "a`b", "filled", "Ünïcode", "x.y")

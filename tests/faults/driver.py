@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from glassflow_dagster.driver.pool.endpoint import read_endpoint
+from glassflow_dagster.control.pool_endpoint import read_endpoint
 from glassflow_dagster.runtime.process import start_of
-from tests.processes import children, descendants
-from tests.waiting import wait_until
+from tests.support.processes import children, descendants
+from tests.support.waiting import wait_until
 
 _DEATH_SECONDS = 60
 

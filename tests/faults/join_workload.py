@@ -9,10 +9,10 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
-from tests.definition import dedup, definition, fields, source
 from tests.faults.dedup_workload import SMALL_BLOCK, sink_of, table
 from tests.faults.records import Event, Expected, Position, Record
-from tests.streaming.stages.joins import JoinEvent, Windows, decide
+from tests.stream.stages.joins import JoinEvent, Windows, decide
+from tests.support.definition import dedup, definition, fields, source
 
 _SECOND = 1_000_000
 _BEGIN = 1_577_836_800  # 2020-01-01; event times, independent of the machine's clock

@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tests.definition import mapping
 from tests.faults.dedup_workload import DedupWorkload
 from tests.faults.records import Event, Record
+from tests.support.definition import mapping
 
 _ID = "_key.id"
 

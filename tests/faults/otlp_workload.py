@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tests.definition import dedup, definition, filter_transform, mapping
 from tests.faults.dedup_workload import DedupWorkload, sink_of, table
 from tests.faults.records import PARTITIONS, Event, Record
+from tests.support.definition import dedup, definition, filter_transform, mapping
 
 _SIZES = 5  # a request has 0 to 4 log records, by its number
 _TEXT = "x" * 60

@@ -18,7 +18,7 @@ from glassflow_dagster.runtime.process import Background, start_process
 from tests.faults.doors import Door, Loopback
 from tests.faults.http_proxy import HttpProxy
 from tests.faults.tcp_proxy import TcpProxy
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 # A broker that was killed took 70 s on a busy machine.
 UP_SECONDS = 180

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from confluent_kafka import TopicPartition
 
-from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
+from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
 from tests.faults.dedup_workload import WINDOW
 from tests.faults.drawn_workload import DrawnTableWorkload
 from tests.faults.http_proxy import Exchange, Rule, swallow
 from tests.faults.records import PARTITIONS, Event, offset_ranges
 from tests.faults.table_workload import TableWorkload
 from tests.faults.world import FAULT_SECONDS, START_SECONDS, NotHit, World
-from tests.partitions import grow_topic, partition_count
+from tests.support.partitions import grow_topic, partition_count
 
 # The tables of all workloads.
 ROWS = frozenset({"events", "odd", "tens"})

@@ -9,9 +9,9 @@ import grimp
 _PACKAGE = "glassflow_dagster"
 _ROOT = Path(__file__).parents[2]
 # Packages that a driver runs by themselves, and in its JVM or in Spark's Python processes, by name only.
-_OF_A_DRIVER = ("driver", "recovery", "streaming")
+_OF_A_DRIVER = ("driver", "stream")
 # Folders with files that are not Python: Scala sources, tables of functions, lists of jars.
-_WITH_OTHER_FILES = ("expressions", "runtime", "streaming")
+_WITH_OTHER_FILES = ("definition", "runtime", "stream")
 _DIGITS = 10
 
 

@@ -16,15 +16,15 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from glassflow_dagster.cli import main
-from glassflow_dagster.driver.pool.endpoint import pool_folder
-from glassflow_dagster.streaming.batch_query import INLINE_RECORDS_SETTING
+from glassflow_dagster.control.pool_endpoint import pool_folder
+from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
 from tests.faults.driver import Driver
 from tests.faults.http_proxy import Exchange, HttpProxy, Rule
 from tests.faults.judge import differences, differences_where_it_ended
 from tests.faults.records import PARTITIONS, Event, Topics, Workload
 from tests.faults.servers import Servers
-from tests.sending import Sender
-from tests.waiting import wait_until
+from tests.support.sending import Sender
+from tests.support.waiting import wait_until
 
 # Catching up after two deaths of the driver takes more than three minutes on a busy machine.
 COMPLETE_SECONDS = 300.0

@@ -13,8 +13,8 @@ import fastavro
 import pytest
 from pydantic import SecretStr
 
-from glassflow_dagster.config.model.connections import SchemaRegistry
-from glassflow_dagster.config.model.types import (
+from glassflow_dagster.definition.model.connections import SchemaRegistry
+from glassflow_dagster.definition.model.types import (
     FIELD_KINDS,
     declared_as,
     kinds_taken,
@@ -26,11 +26,11 @@ from glassflow_dagster.inference.avro_events import read_avro_events
 from glassflow_dagster.inference.columns import choose_column
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.fields import Field, declared_fields
-from glassflow_dagster.kafka.avro_values import AvroReader
-from glassflow_dagster.kafka.records import Record
-from glassflow_dagster.kafka.schema_registry import RegistryReader
-from glassflow_dagster.kafka.schema_registry import _Redirects as redirects
-from tests.registry import Registry, serving
+from glassflow_dagster.stores.kafka.avro_values import AvroReader
+from glassflow_dagster.stores.kafka.records import Record
+from glassflow_dagster.stores.kafka.schema_registry import RegistryReader
+from glassflow_dagster.stores.kafka.schema_registry import _Redirects as redirects
+from tests.servers.registry import Registry, serving
 
 ADDRESS = {"type": "record", "name": "Address", "fields": [
     {"name": "city", "type": "string"},

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from glassflow_dagster.config.model.types import kinds_taken, parse_column_type, unsupported_reason
+from glassflow_dagster.definition.model.types import kinds_taken, parse_column_type, unsupported_reason
 from glassflow_dagster.inference.columns import ColumnChoice, choose_column, snake_case
 from glassflow_dagster.inference.fields import Field
 

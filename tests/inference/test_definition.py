@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.pipeline import PipelineConfig
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.definition import Connections, SampledTopic, pipeline_name, propose
 from glassflow_dagster.inference.fields import collect_fields
 from glassflow_dagster.inference.formats import read_events
-from glassflow_dagster.kafka.records import Record
+from glassflow_dagster.stores.kafka.records import Record
 
 SERVERS = Connections(
     {"brokers": ["127.0.0.1:9092"]},

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from glassflow_dagster.inference.json_events import FROM_A_REGISTRY, read_json_events
-from glassflow_dagster.kafka.records import Record
+from glassflow_dagster.stores.kafka.records import Record
 
 ID = b"\x00\x00\x00\x00\x07"
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from glassflow_dagster.config.added_fields import AddedField
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.source import SchemaField
+from glassflow_dagster.definition.added_fields import AddedField
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.definition.model.source import SchemaField
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.fields import Declared
 from glassflow_dagster.inference.new_fields import (
@@ -18,7 +18,7 @@ from glassflow_dagster.inference.new_fields import (
     undeclared_fields,
     why_unsteady,
 )
-from tests.config.rules.test_sink import BASE
+from tests.definition.rules.test_sink import BASE
 
 FIELDS = [
     {"name": "id", "type": "string"},

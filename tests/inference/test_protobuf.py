@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from glassflow_dagster.config.model.connections import SchemaRegistry
-from glassflow_dagster.config.model.types import (
+from glassflow_dagster.definition.model.connections import SchemaRegistry
+from glassflow_dagster.definition.model.types import (
     FIELD_KINDS,
     declared_as,
     kinds_taken,
@@ -20,11 +20,11 @@ from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.fields import MAX_FIELDS, Field, declared_fields
 from glassflow_dagster.inference.formats import read_events
 from glassflow_dagster.inference.protobuf_events import read_protobuf_events
-from glassflow_dagster.kafka.protobuf_values import Ask, ProtobufReader
-from glassflow_dagster.kafka.records import Record
-from glassflow_dagster.kafka.schema_registry import RegistryReader
-from glassflow_dagster.streaming.scala.reader_process import ReaderProcess
-from tests.registry import Registry, serving
+from glassflow_dagster.stores.kafka.protobuf_values import Ask, ProtobufReader
+from glassflow_dagster.stores.kafka.records import Record
+from glassflow_dagster.stores.kafka.schema_registry import RegistryReader
+from glassflow_dagster.stream.scala.reader_process import ReaderProcess
+from tests.servers.registry import Registry, serving
 
 # They start a JVM.
 pytestmark = pytest.mark.servers
@@ -259,7 +259,7 @@ def test_the_registry_says_which_format_messages_have(registry: Registry) -> Non
 
 
 def test_a_java_that_has_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glassflow_dagster.streaming.scala.reader_process._OPTIONS", ("-XX:NoSuchOption",))
+    monkeypatch.setattr("glassflow_dagster.stream.scala.reader_process._OPTIONS", ("-XX:NoSuchOption",))
     with (
         ReaderProcess(print) as process,
         pytest.raises(GlassflowError, match="cannot read Protobuf: Unrecognized VM option"),

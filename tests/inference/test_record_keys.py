@@ -10,17 +10,17 @@ from typing import Any
 import fastavro
 import pytest
 
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.connections import SchemaRegistry
-from glassflow_dagster.config.model.source import Source
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.definition.model.connections import SchemaRegistry
+from glassflow_dagster.definition.model.source import Source
 from glassflow_dagster.inference.definition import Connections, Encoding, SampledTopic, propose
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.formats import read_events, read_with_schema
 from glassflow_dagster.inference.given_schema import GivenSchema
 from glassflow_dagster.inference.record_keys import RecordKeys, read_keys
-from glassflow_dagster.kafka.records import Record
-from glassflow_dagster.kafka.schema_registry import RegistryReader
-from tests.registry import Registry, serving
+from glassflow_dagster.stores.kafka.records import Record
+from glassflow_dagster.stores.kafka.schema_registry import RegistryReader
+from tests.servers.registry import Registry, serving
 
 KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]}
 VALUE = {"type": "record", "name": "Value", "fields": [{"name": "name", "type": "string"}]}

@@ -12,16 +12,16 @@ from typing import Any
 
 import yaml
 
-from glassflow_dagster.runners.settings import KubernetesSettings
+from glassflow_dagster.control.runners.settings import KubernetesSettings
 from tests.cluster.hosts import missing as missing_hosts
 from tests.cluster.hosts import running_network
 from tests.cluster.servers import Servers, running_servers
+from tests.control.runners.crds import crd
 from tests.kubernetes import programs
 from tests.kubernetes.control_plane import ControlPlane, Refused, collection, running_control_plane
 from tests.kubernetes.kubelet import Kubelet, running_kubelet
 from tests.kubernetes.operators import OPERATORS, running_operators
-from tests.runners.crds import crd
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "glassflow-dagster"
 RELEASE, NAMESPACE = "streams", "data"

@@ -22,7 +22,7 @@ import yaml
 
 from glassflow_dagster.local.ports import free_port
 from tests.kubernetes.programs import folder as programs
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 Object = dict[str, Any]
 

@@ -27,7 +27,7 @@ from glassflow_dagster.runtime.jars import pyspark_folder
 from glassflow_dagster.runtime.java import find_java, java_environment
 from tests.cluster.hosts import Host, Network
 from tests.kubernetes.control_plane import PORT, ControlPlane, Object, Refused, now
-from tests.processes import children
+from tests.support.processes import children
 
 PROJECT = Path(__file__).parents[2]
 NODE = "node"

@@ -15,7 +15,7 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.local.ports import free_port
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 _USERS = """<clickhouse><profiles><default/></profiles><quotas><default/></quotas><users>{users}</users></clickhouse>"""
 _USER = (

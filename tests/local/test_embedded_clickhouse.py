@@ -18,7 +18,7 @@ from clickhouse_connect.driver.exceptions import DatabaseError
 
 from glassflow_dagster.local.ports import free_port
 from tests.local.conftest import Server
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.servers
 

@@ -11,16 +11,16 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pydantic import SecretStr
 
-from glassflow_dagster.config.model.state import State
+from glassflow_dagster.definition.model.state import State
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local import stack
 from glassflow_dagster.local.object_store import BUCKET, object_store_variables, prepare_object_store
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime.java import find_java
 from glassflow_dagster.runtime.process import start_of
-from glassflow_dagster.streaming.checkpoint.object_storage import ObjectStorage
-from tests.sending import send
-from tests.waiting import wait_until
+from glassflow_dagster.stream.checkpoint.object_storage import ObjectStorage
+from tests.support.sending import send
+from tests.support.waiting import wait_until
 
 
 def _no_report(_: str) -> None:

@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from glassflow_dagster.driver.heartbeat import pipeline_folder, read_heartbeat, write_heartbeat
+from glassflow_dagster.control.heartbeat import pipeline_folder, read_heartbeat, write_heartbeat
 from tests.e2e.support import invoke, kill, lock_holder, start, stop
 from tests.monitoring.monitored import Monitored
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 # More than the alert's threshold; the attempts of the driver's two partitions may overlap.
 _REFUSED_INSERTS = 12

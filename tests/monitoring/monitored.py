@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from glassflow_dagster.driver.heartbeat import pipeline_folder, read_heartbeat
+from glassflow_dagster.control.heartbeat import pipeline_folder, read_heartbeat
 from glassflow_dagster.local.ports import free_port
 from tests.e2e.support import Pipeline, start, state, stop
 from tests.faults.servers import Servers
 from tests.monitoring.alert_rules import shortened_rules
 from tests.monitoring.prometheus import Prometheus, running_prometheus
-from tests.processes import descendants
-from tests.waiting import wait_until
+from tests.support.processes import descendants
+from tests.support.waiting import wait_until
 
 # The job that the alerts expect.
 JOB = "glassflow"

@@ -16,7 +16,7 @@ import yaml
 
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime.cache import cache_folder, exclusive, filled
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 _PACKAGE = "prometheus"
 _DOWNLOAD_SECONDS = 120

@@ -19,7 +19,7 @@ from tests.monitoring.alert_faults import FAULTS, AlertFault
 from tests.monitoring.alert_rules import rules
 from tests.monitoring.monitored import monitored
 from tests.monitoring.prometheus import binaries
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.servers
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from glassflow_dagster.driver.pipeline_metrics import read_state_folder
-from glassflow_dagster.metrics.exposition import METRICS
-from glassflow_dagster.metrics.measures import Measures, batch_durations
-from glassflow_dagster.metrics.pipeline_metrics import Driver, PipelineMetrics
-from glassflow_dagster.metrics.server import serve_metrics
+from glassflow_dagster.control.pipeline_metrics import read_state_folder
+from glassflow_dagster.runtime.metrics.exposition import METRICS
+from glassflow_dagster.runtime.metrics.measures import Measures, batch_durations
+from glassflow_dagster.runtime.metrics.pipeline_metrics import Driver, PipelineMetrics
+from glassflow_dagster.runtime.metrics.server import serve_metrics
 from tests.conftest import Stack
 from tests.e2e.support import Pipeline, start, stop
 from tests.monitoring.alert_rules import DEPLOY
 from tests.monitoring.metric_names import metrics_in
 from tests.monitoring.prometheus import Prometheus, running_prometheus
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana" / "dashboards" / "glassflow.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]

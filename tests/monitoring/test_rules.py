@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from glassflow_dagster.metrics.exposition import METRICS
+from glassflow_dagster.runtime.metrics.exposition import METRICS
 from tests.monitoring.alert_rules import ALERTS, DEPLOY, RULE_TESTS, rules
 from tests.monitoring.metric_names import metrics_in
 from tests.monitoring.prometheus import promtool

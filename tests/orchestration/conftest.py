@@ -4,11 +4,11 @@ import dagster as dg
 import pytest
 import yaml
 
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.kafka import topics
+from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.orchestration.pipelines import Orchestration, build_pipeline_definitions
-from glassflow_dagster.runners.local import LocalRunner
-from tests.driver.fakes import definition, deployment, state
+from glassflow_dagster.stores.kafka import topics
+from tests.control.fakes import definition, deployment, state
 from tests.orchestration.joins import joined_definition
 
 __all__ = ["definition", "deployment", "state"]  # fixtures

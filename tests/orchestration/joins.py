@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from tests.config.joins import joined
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from tests.definition.joins import joined
 
 BOTH = [
     {"type": "dedup", "source_id": "bids", "config": {"key": "bid_id", "time_window": "1h"}},

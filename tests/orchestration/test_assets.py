@@ -9,17 +9,17 @@ import dagster as dg
 import pytest
 import yaml
 
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.driver import process
-from glassflow_dagster.driver.process import Deployment, StreamState
+from glassflow_dagster.control import process
+from glassflow_dagster.control.process import Deployment, StreamState
+from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.orchestration.asset_keys import build_asset_keys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
 from glassflow_dagster.orchestration.checks import ALL_CHECKS
 from glassflow_dagster.orchestration.options import CheckOptions, PipelineOptions
 from glassflow_dagster.orchestration.pipelines import build_pipeline_assets
-from glassflow_dagster.runners.local import LocalRunner
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 DEFINITIONS = Path(__file__).parents[1] / "definitions"
 ID = "sms_status"

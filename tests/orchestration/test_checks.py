@@ -1,24 +1,24 @@
-"""The checks as Dagster runs them, with the servers down; their comparisons are tested in tests/verification."""
+"""The checks as Dagster runs them, with the servers down; their comparisons are tested in tests/checks."""
 
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
-from glassflow_dagster.bookkeeping.dead_letters import DeadLetter
-from glassflow_dagster.clickhouse.errors import LimitReached
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.driver import process
-from glassflow_dagster.driver.process import Deployment
+from glassflow_dagster.checks.count_rules import CountsReport
+from glassflow_dagster.checks.dead_letters import Cause, DeadLettersReport
+from glassflow_dagster.checks.duplicates import DuplicatesReport
+from glassflow_dagster.checks.unmatched import evaluate_unmatched
+from glassflow_dagster.control import process
+from glassflow_dagster.control.process import Deployment
+from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.orchestration import checks
 from glassflow_dagster.orchestration.options import CheckOptions, PipelineOptions
 from glassflow_dagster.orchestration.pipelines import build_pipeline_assets
-from glassflow_dagster.runners.local import LocalRunner
-from glassflow_dagster.verification.count_rules import CountsReport
-from glassflow_dagster.verification.dead_letters import Cause, DeadLettersReport
-from glassflow_dagster.verification.duplicates import DuplicatesReport
-from glassflow_dagster.verification.unmatched import evaluate_unmatched
-from tests.waiting import wait_until
+from glassflow_dagster.stores.bookkeeping.dead_letters import DeadLetter
+from glassflow_dagster.stores.clickhouse.errors import LimitReached
+from tests.support.waiting import wait_until
 
 ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.driver import process
-from glassflow_dagster.driver.process import Deployment
+from glassflow_dagster.control import process
+from glassflow_dagster.control.process import Deployment
+from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.orchestration.asset_keys import build_asset_keys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG, freshness_policy, next_tick
 from glassflow_dagster.orchestration.health_checks import (
@@ -21,7 +22,6 @@ from glassflow_dagster.orchestration.health_checks import (
 )
 from glassflow_dagster.orchestration.options import Automation
 from glassflow_dagster.orchestration.pipelines import Orchestration, build_pipeline_definitions
-from glassflow_dagster.runners.local import LocalRunner
 
 CONFIG = load_pipeline(Path(__file__).parents[2] / "pipelines" / "sms_status.yaml", {})
 QUARTERS = "*/15 * * * *"

@@ -6,8 +6,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.problems import DefinitionError
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.definition.problems import DefinitionError
 from glassflow_dagster.orchestration.options import PipelineOptions
 from glassflow_dagster.orchestration.pipelines import (
     Orchestration,

@@ -5,14 +5,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from glassflow_dagster.bookkeeping.ledger import Outcomes, RowsByTable
-from glassflow_dagster.bookkeeping.totals import LedgerTotals, ReadRange
-from glassflow_dagster.clickhouse.tables import Table
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat
-from glassflow_dagster.driver.process import StreamState, StreamStatus
+from glassflow_dagster.control.heartbeat import DriverState, Heartbeat
+from glassflow_dagster.control.process import StreamState, StreamStatus
+from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.kafka.topics import Offsets
 from glassflow_dagster.orchestration.health import Health
 from glassflow_dagster.orchestration.metadata import (
     committed_offsets,
@@ -22,6 +18,10 @@ from glassflow_dagster.orchestration.metadata import (
     table_metadata,
     topics_metadata,
 )
+from glassflow_dagster.stores.bookkeeping.ledger import Outcomes, RowsByTable
+from glassflow_dagster.stores.bookkeeping.totals import LedgerTotals, ReadRange
+from glassflow_dagster.stores.clickhouse.table import Table
+from glassflow_dagster.stores.kafka.topics import Offsets
 from tests.orchestration.joins import JOIN_FIGURES
 
 CONFIG = load_pipeline(Path(__file__).parents[2] / "pipelines" / "sms_status.yaml")

@@ -7,11 +7,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.pipeline import PipelineConfig
-from glassflow_dagster.config.model.state import State
-from glassflow_dagster.driver.heartbeat import DriverState, Heartbeat
-from glassflow_dagster.driver.process import StreamState, StreamStatus
+from glassflow_dagster.control.heartbeat import DriverState, Heartbeat
+from glassflow_dagster.control.process import StreamState, StreamStatus
+from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.definition.model.state import State
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import build_asset_keys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
@@ -25,8 +26,7 @@ from glassflow_dagster.orchestration.observer import (
     load_cursor,
 )
 from glassflow_dagster.orchestration.pipelines import Orchestration, build_pipeline_definitions
-from glassflow_dagster.runners.local import LocalRunner
-from glassflow_dagster.streaming.delivery.totals import Totals
+from glassflow_dagster.stores.bookkeeping.run_totals import Totals
 from tests.orchestration.joins import JOIN_FIGURES, joined_pipeline
 
 CONFIG = load_pipeline(Path(__file__).parents[2] / "pipelines" / "sms_status.yaml")

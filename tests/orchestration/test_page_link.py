@@ -2,11 +2,11 @@
 
 import pytest
 
-from glassflow_dagster.config.load import load_written
+from glassflow_dagster.definition.load import load_written
 from glassflow_dagster.orchestration.options import PipelineOptions
 from glassflow_dagster.orchestration.page_link import PAGE_URL
 from glassflow_dagster.orchestration.specs import build_pipeline_specs
-from tests.api.conftest import deduplicating
+from tests.server.api.conftest import deduplicating
 
 
 def test_each_asset_links_to_the_page(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from dagster._core.workspace.load_target import WorkspaceFileTarget
 from dagster_postgres.utils import get_conn_string
 from sqlalchemy import create_engine
 
-from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.definition.load import load_pipeline
 
 PROJECT = Path(__file__).parents[2]
 WORKDIR = "/opt/glassflow"
@@ -95,7 +95,7 @@ def test_the_build_has_all_that_goes_into_the_wheel(instructions: list[tuple[str
 def test_nothing_of_a_checkouts_data_goes_into_the_build() -> None:
     data = (".venv/bin/python", ".glassflow/kafka", ".git/config", ".env", "tests", "pipelines/.api/audit.jsonl")
     assert all(map(ignored, data))
-    assert not ignored("glassflow_dagster/streaming/scala/state/ProcessingTimeDedup.scala")
+    assert not ignored("glassflow_dagster/stream/scala/state/ProcessingTimeDedup.scala")
 
 
 def test_one_service_builds_the_image_that_all_of_the_project_runs(services: dict[str, Service]) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from glassflow_dagster.config.load import load_pipeline, warnings
-from glassflow_dagster.config.model.source import METADATA_FIELDS
-from glassflow_dagster.config.model.types import COLUMN_TYPES, FIELD_KINDS, NEVER_FILLED
+from glassflow_dagster.definition.load import load_pipeline, warnings
+from glassflow_dagster.definition.model.source import METADATA_FIELDS
+from glassflow_dagster.definition.model.types import COLUMN_TYPES, FIELD_KINDS, NEVER_FILLED
 from glassflow_dagster.orchestration import checks
 
 PROJECT = Path(__file__).parents[2]

@@ -16,11 +16,11 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from glassflow_dagster.driver import process
+from glassflow_dagster.control import process
 from glassflow_dagster.local.ports import free_port
 from tests.conftest import Stack
-from tests.sending import send
-from tests.waiting import wait_until
+from tests.support.sending import send
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.servers
 PIPELINE = "glassflow_dagster.PipelineFolder"

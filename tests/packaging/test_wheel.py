@@ -53,10 +53,10 @@ def test_what_is_no_python_is_among_it(wheel: Path) -> None:
     assert {
         "glassflow_dagster/py.typed",
         "glassflow_dagster/runtime/ivy.xml",
-        "glassflow_dagster/streaming/spark/log4j2.properties",
-        "glassflow_dagster/streaming/scala/state/ProcessingTimeDedup.scala",
-        "glassflow_dagster/streaming/scala/decode/StrictJson.scala",
-        "glassflow_dagster/defs/pipelines/defs.yaml",
+        "glassflow_dagster/stream/spark/log4j2.properties",
+        "glassflow_dagster/stream/scala/state/ProcessingTimeDedup.scala",
+        "glassflow_dagster/stream/scala/decode/StrictJson.scala",
+        "glassflow_dagster/orchestration/defs/pipelines/defs.yaml",
         "glassflow_dagster/pipelines/flights.yaml",
         "glassflow_dagster/pyproject.toml",
     } <= names

@@ -18,7 +18,7 @@ from glassflow_dagster.runtime.java import find_java
 from tests.faults.doors import Door
 from tests.faults.http_proxy import Exchange, HttpProxy
 from tests.faults.servers import UP_SECONDS, Server, Servers
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 # Replicas fetch parts there, and clients use the same port on 127.0.0.1.
 _INTERSERVER_HOST = "127.0.0.2"

@@ -6,15 +6,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from glassflow_dagster.bookkeeping.tables import TABLES, ensure_bookkeeping
-from glassflow_dagster.clickhouse.errors import TableProblem
-from glassflow_dagster.clickhouse.inserts.block import ArrowBlock
-from glassflow_dagster.clickhouse.inserts.insert import Inserter
-from glassflow_dagster.clickhouse.inserts.tokens import Token
-from glassflow_dagster.clickhouse.target.quorum import require_replicas
+from glassflow_dagster.stores.bookkeeping.tables import TABLES, ensure_bookkeeping
+from glassflow_dagster.stores.clickhouse.errors import TableProblem
+from glassflow_dagster.stores.clickhouse.inserts.block import ArrowBlock
+from glassflow_dagster.stores.clickhouse.inserts.insert import Inserter
+from glassflow_dagster.stores.clickhouse.inserts.tokens import Token
+from glassflow_dagster.stores.clickhouse.tables.quorum import require_replicas
 from tests.replicas.conftest import with_replicas
 from tests.replicas.fault_world import running_replicas
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 ROWS = pa.table({"n": pa.array(range(100), pa.int64())})
 # What a user has whose inserts wait for a majority; other blocks are written meanwhile (insert_quorum_parallel = 1).

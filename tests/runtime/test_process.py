@@ -3,7 +3,7 @@ import sys
 from pathlib import Path
 
 from glassflow_dagster.runtime.process import read_process, start_of, start_process, write_process
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"

@@ -6,9 +6,9 @@ CONNECTION: as JSON. Prints the values.
 import sys
 from pathlib import Path
 
-from glassflow_dagster.config.model.connections import KafkaConnection
-from glassflow_dagster.kafka.client import java_libraries, java_options, spark_options
-from glassflow_dagster.streaming.spark.session import DRIVER_JAVA_OPTIONS, start_session, stop_session
+from glassflow_dagster.definition.model.connections import KafkaConnection
+from glassflow_dagster.stores.kafka.client import java_libraries, java_options, spark_options
+from glassflow_dagster.stream.spark.session import DRIVER_JAVA_OPTIONS, start_session, stop_session
 
 
 def main(given: str, topic: str, folder: str) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from glassflow_dagster.clickhouse.client import wait_for_clickhouse
-from glassflow_dagster.clickhouse.errors import ClickHouseRefused
-from glassflow_dagster.clickhouse.queries import fetch
-from glassflow_dagster.config.model.connections import ClickHouseConnection
+from glassflow_dagster.definition.model.connections import ClickHouseConnection
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.stores.clickhouse.client import wait_for_clickhouse
+from glassflow_dagster.stores.clickhouse.errors import ClickHouseRefused
+from glassflow_dagster.stores.clickhouse.queries import fetch
 from tests.conftest import Stack
 from tests.security.certificates import Authority
 from tests.security.terminator import tls_before

@@ -25,12 +25,12 @@ from confluent_kafka.admin import (
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.config.model.connections import KafkaConnection
+from glassflow_dagster.definition.model.connections import KafkaConnection
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.kafka.client import client_settings, spark_options
-from glassflow_dagster.kafka.connection_errors import find_permanent_error
-from glassflow_dagster.kafka.errors import KafkaRefused, KafkaUnreachable, TopicForbidden
-from glassflow_dagster.kafka.topics import (
+from glassflow_dagster.stores.kafka.client import client_settings, spark_options
+from glassflow_dagster.stores.kafka.connection_errors import find_permanent_error
+from glassflow_dagster.stores.kafka.errors import KafkaRefused, KafkaUnreachable, TopicForbidden
+from glassflow_dagster.stores.kafka.topics import (
     Offsets,
     offsets,
     offsets_if_there,
@@ -38,12 +38,12 @@ from glassflow_dagster.kafka.topics import (
     wait_for_brokers,
     wait_for_topic,
 )
-from glassflow_dagster.streaming.spark.spark_errors import explain_failure
+from glassflow_dagster.stream.spark.spark_errors import explain_failure
 from tests.security.aws_signature import ACCESS_KEY, SECRET_KEY, require_valid_signature
 from tests.security.certificates import Authority
 from tests.security.conftest import PASSWORD, USER, SecureBroker
-from tests.sending import send
-from tests.waiting import wait_until
+from tests.support.sending import send
+from tests.support.waiting import wait_until
 
 Connect = Callable[[SecureBroker], KafkaConnection]
 

@@ -8,8 +8,8 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from tests.conftest import Stack
-from tests.processes import descendants
 from tests.security.sockets import elsewhere, listening
+from tests.support.processes import descendants
 
 
 def test_the_stack_and_spark_listen_on_loopback_only(stack: Stack, spark: SparkSession) -> None:

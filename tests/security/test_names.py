@@ -7,26 +7,26 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from glassflow_dagster.clickhouse.client import connect
-from glassflow_dagster.clickhouse.errors import TableProblem
-from glassflow_dagster.clickhouse.identifiers import full_name
-from glassflow_dagster.clickhouse.queries import fetch
-from glassflow_dagster.clickhouse.tables import require_table
-from glassflow_dagster.clickhouse.target.differences import differences
-from glassflow_dagster.clickhouse.target.prepare import create_target
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.model.connections import ClickHouseConnection
-from glassflow_dagster.config.model.sink import Mapping
-from glassflow_dagster.config.model.table_names import write_table_name
-from glassflow_dagster.dead_letters.purge import purge
-from glassflow_dagster.dead_letters.store import DeadLetterStore, as_json
+from glassflow_dagster.checks.counts import compare_counts
+from glassflow_dagster.checks.duplicates import find_residual_duplicates
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.definition.model.connections import ClickHouseConnection
+from glassflow_dagster.definition.model.sink import Mapping
+from glassflow_dagster.definition.model.table_names import write_table_name
 from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.run import run_pipeline
-from glassflow_dagster.verification.counts import compare_counts
-from glassflow_dagster.verification.duplicates import find_residual_duplicates
-from tests.clickhouse.definitions import sms_status
+from glassflow_dagster.stores.clickhouse.client import connect
+from glassflow_dagster.stores.clickhouse.errors import TableProblem
+from glassflow_dagster.stores.clickhouse.identifiers import full_name
+from glassflow_dagster.stores.clickhouse.queries import fetch
+from glassflow_dagster.stores.clickhouse.table import require_table
+from glassflow_dagster.stores.clickhouse.tables.differences import differences
+from glassflow_dagster.stores.clickhouse.tables.prepare import create_target
+from glassflow_dagster.stores.dead_letters.purge import purge
+from glassflow_dagster.stores.dead_letters.store import DeadLetterStore, as_json
 from tests.conftest import Stack
 from tests.e2e.support import Pipeline
+from tests.stores.clickhouse.definitions import sms_status
 
 # Quotes and escapes of both systems, statement separators, comments, placeholders, and other unusual names.
 NAMES = [

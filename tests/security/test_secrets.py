@@ -19,22 +19,22 @@ import yaml
 from click.testing import CliRunner
 
 from glassflow_dagster.cli import main
-from glassflow_dagster.config.load import load_pipeline
-from glassflow_dagster.config.plain_secrets import SECRETS
-from glassflow_dagster.driver.heartbeat import read_heartbeat
-from glassflow_dagster.driver.process import stop
+from glassflow_dagster.control.heartbeat import read_heartbeat
+from glassflow_dagster.control.process import stop
+from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.definition.plain_secrets import SECRETS
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.orchestration.pipelines import Orchestration, build_folder_definitions
-from glassflow_dagster.runners.local import LocalRunner
 from tests.e2e.support import Pipeline
 from tests.local.conftest import Server
-from tests.processes import descendants
 from tests.security.certificates import Authority, Certificate
 from tests.security.conftest import PASSWORD, USER, SecureBroker
 from tests.security.sockets import elsewhere, listening
 from tests.security.terminator import tls_before
 from tests.security.token_issuer import CLIENT, SECRET
-from tests.waiting import wait_until
+from tests.support.processes import descendants
+from tests.support.waiting import wait_until
 
 CLICKHOUSE_PASSWORD = "ClickHouse-s3cret"
 # The Confluent wire format: a byte 0, and the id of a schema.

@@ -23,9 +23,9 @@ from clickhouse_connect.driver.client import Client
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.local.ports import free_port
-from tests.sending import send
+from tests.support.sending import send
+from tests.support.waiting import wait_until
 from tests.upgrades import kept
-from tests.waiting import wait_until
 
 
 def main() -> int:

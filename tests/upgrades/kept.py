@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tests.definition import clickhouse, dedup, definition, fields, filter_transform, sink, source
-from tests.sending import Sender
+from tests.support.definition import clickhouse, dedup, definition, fields, filter_transform, sink, source
+from tests.support.sending import Sender
 
 DATABASE = "kept"
 # Events and orders are known by their own times, so also to who reads the archive long after.

@@ -13,13 +13,8 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.config.model.spark import is_session_setting, refused_in_pool
-from glassflow_dagster.driver.failures import spark_failures, stream_failures
-from glassflow_dagster.driver.jvm import kept_interrupts
-from glassflow_dagster.driver.options import Report
-from glassflow_dagster.driver.pool.crashes import TURN_SECONDS, Member
-from glassflow_dagster.driver.pool.endpoint import CLOSE_SECONDS, Reply, Request, pool_folder, read_endpoint
-from glassflow_dagster.driver.pool.launch import (
+from glassflow_dagster.control.pool_endpoint import CLOSE_SECONDS, Reply, Request, pool_folder, read_endpoint
+from glassflow_dagster.control.pool_launch import (
     ask,
     attached_pipelines,
     connect,
@@ -27,8 +22,13 @@ from glassflow_dagster.driver.pool.launch import (
     more_memory,
     wait_for_end,
 )
+from glassflow_dagster.definition.model.spark import is_session_setting, refused_in_pool
+from glassflow_dagster.driver.failures import spark_failures, stream_failures
+from glassflow_dagster.driver.options import Report
+from glassflow_dagster.driver.pool.crashes import TURN_SECONDS, Member
+from glassflow_dagster.driver.start.jvm import kept_interrupts
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.streaming.spark.py4j_logging import be_quiet_about_lost_jvm
+from glassflow_dagster.stream.spark.py4j_logging import be_quiet_about_lost_jvm
 
 # Of pyspark, for a JVM that runs already.
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
+from glassflow_dagster.control.pool_endpoint import CRASHES
 from glassflow_dagster.driver.options import Report
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.streaming.checkpoint.checkpoint import Checkpoint
+from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
 
 # Ends of the JVM in succession at which a batch was open, after which its pipeline is let in alone, and not at all.
 ALONE_AFTER, HELD_AFTER = 2, 3
@@ -25,7 +26,6 @@ ALONE_AFTER, HELD_AFTER = 2, 3
 # longer for its answer.
 TURN_SECONDS = 60.0
 _POLL_SECONDS = 0.5
-_FILE = "crashes.json"
 # The most partitions whose records a message names.
 _MOST_NAMED = 3
 
@@ -51,24 +51,19 @@ class CrashHistory(BaseModel):
     def read(cls, folder: Path) -> "CrashHistory":
         """Return the history of a pool; an empty one where there is none, or its file is damaged."""
         try:
-            return cls.model_validate_json((folder / _FILE).read_text(encoding="utf-8"))
+            return cls.model_validate_json((folder / CRASHES).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValidationError):
             return cls()
 
     def note(self, folder: Path, crash: Crash) -> None:
         """Add a crash to the file, which has as many as `count` needs."""
-        temporary = folder / f"{_FILE}.new"
+        temporary = folder / f"{CRASHES}.new"
         temporary.write_text(CrashHistory(crashes=[*self.crashes, crash][-HELD_AFTER:]).model_dump_json())
-        temporary.replace(folder / _FILE)
+        temporary.replace(folder / CRASHES)
 
     def count(self, pipeline: str, batch: str) -> int:
         """Return at how many of the last crashes, without one in between, the batch was open."""
         return len([*takewhile(lambda crash: crash.batches.get(pipeline) == batch, reversed(self.crashes))])
-
-
-def forget_crashes(folder: Path) -> None:
-    """Let all pipelines in again: the pool is started anew by its user."""
-    (folder / _FILE).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,10 @@ from typing import Any, Self
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.driver.jvm import jvm_pid, launching_jvm, opened_session
-from glassflow_dagster.driver.lock import AlreadyRunning, PipelineLock
-from glassflow_dagster.driver.log import DriverLog
-from glassflow_dagster.driver.log_file import RotatingStderr
-from glassflow_dagster.driver.pool.crashes import Member, Members, PoolBroken
-from glassflow_dagster.driver.pool.endpoint import (
+from glassflow_dagster.control.lock import AlreadyRunning, PipelineLock
+from glassflow_dagster.control.log import DriverLog
+from glassflow_dagster.control.log_file import RotatingStderr
+from glassflow_dagster.control.pool_endpoint import (
     CLOSE_SECONDS,
     Endpoint,
     Reply,
@@ -36,12 +34,14 @@ from glassflow_dagster.driver.pool.endpoint import (
     send_line,
     write_endpoint,
 )
-from glassflow_dagster.driver.progress_watch import JVM_SILENCE
+from glassflow_dagster.driver.pool.crashes import Member, Members, PoolBroken
 from glassflow_dagster.driver.signals import StopRequest, stop_signals
+from glassflow_dagster.driver.start.jvm import jvm_pid, launching_jvm, opened_session
+from glassflow_dagster.driver.watch.progress_watch import JVM_SILENCE
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.process import start_of
-from glassflow_dagster.streaming.spark.session import java
-from glassflow_dagster.streaming.spark.without_pandas import leave_out_testing
+from glassflow_dagster.stream.spark.session import java
+from glassflow_dagster.stream.spark.without_pandas import leave_out_testing
 
 # With fair scheduling a pipeline with a backlog does not make the others wait for its tasks.
 FAIR = {"spark.scheduler.mode": "FAIR"}

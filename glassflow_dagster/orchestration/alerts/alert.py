@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.safe_text import one_line
+from glassflow_dagster.runtime.safe_text import one_line
 
 
 class AlertUndelivered(GlassflowError):

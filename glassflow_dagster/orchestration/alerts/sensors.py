@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from glassflow_dagster.orchestration.alerts.alert import Alert, AlertChannel, AlertUndelivered
 from glassflow_dagster.orchestration.cursors import parse_cursor
-from glassflow_dagster.safe_text import from_markdown
+from glassflow_dagster.runtime.safe_text import from_markdown
 
 ALERT_INTERVAL = 30  # seconds
 PASSED = "PASSED"

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.alerts.alert import ANSWER_SECONDS, Alert, AlertUndelivered
-from glassflow_dagster.safe_text import slack_text
+from glassflow_dagster.runtime.safe_text import slack_text
 
 _RATE_LIMITED = "ratelimited"
 

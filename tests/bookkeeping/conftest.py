@@ -1,5 +1,0 @@
-"""The connection fixtures of the ClickHouse tests: a server, and a database per test."""
-
-from tests.clickhouse.conftest import client, connection
-
-__all__ = ["client", "connection"]

@@ -1,3 +1,0 @@
-from tests.driver.fakes import definition, state
-
-__all__ = ["definition", "state"]  # fixtures

@@ -1,0 +1,3 @@
+from tests.control.fakes import definition, state
+
+__all__ = ["definition", "state"]  # fixtures

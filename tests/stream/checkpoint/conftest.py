@@ -1,0 +1,33 @@
+"""The storages of checkpoints that the same tests run on."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from glassflow_dagster.stream.checkpoint.azure_storage import AzureStorage
+from glassflow_dagster.stream.checkpoint.google_storage import GoogleStorage
+from glassflow_dagster.stream.checkpoint.hdfs_storage import HdfsStorage
+from glassflow_dagster.stream.checkpoint.storage import LocalStorage, Storage
+from tests.servers.azure_storage import AzureServer
+from tests.servers.google_storage import GoogleServer
+from tests.servers.hdfs import HdfsServer
+
+SERVERS = ("bucket", "google", "azure", "hdfs")
+
+
+@pytest.fixture(params=["folder", *(pytest.param(server, marks=pytest.mark.servers) for server in SERVERS)])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    if request.param == "folder":
+        return LocalStorage(tmp_path / "checkpoint")
+    if request.param == "hdfs":
+        server: HdfsServer = request.getfixturevalue("hdfs")
+        return HdfsStorage(server.state(), "p/checkpoint")
+    if request.param == "google":
+        google: GoogleServer = request.getfixturevalue("google_storage")
+        return GoogleStorage(google.state(), "p/checkpoint")
+    if request.param == "azure":
+        azure: AzureServer = request.getfixturevalue("azure_storage")
+        return AzureStorage(azure.state(), "p/checkpoint")
+    make: Callable[[], Storage] = request.getfixturevalue("object_storage")
+    return make()
