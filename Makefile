@@ -7,7 +7,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 # compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo demo-cluster dev docs screenshots test test-fast test-oldest test-definitions test-registry test-kubernetes lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-joins test-checkpoints test-long test-variants faults faults-cluster faults-replicas alerts soak two-drivers
+.PHONY: setup demo demo-cluster dev docs screenshots test test-fast test-oldest test-definitions test-registry test-kubernetes lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-long faults faults-cluster faults-replicas alerts soak two-drivers
 
 setup: $(READY)
 
@@ -39,13 +39,13 @@ dev: setup ## the embedded stack with Dagster on http://127.0.0.1:3000; Ctrl-C s
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: setup
-	$(BIN)/python -m pytest $(PARALLEL) --long 16
+	$(BIN)/python -m pytest $(PARALLEL) -m "not long"
 
-test-long: setup ## runs all long tests; `make test` draws a sixteenth of them
+test-long: setup ## runs the long tests, which `make test` leaves out
 	$(BIN)/python -m pytest $(PARALLEL) -m long
 
 test-fast: setup
-	$(BIN)/python -m pytest $(PARALLEL) -m "not servers"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not servers and not long"
 
 # The tests that need neither a server nor the tools of `make lint` and `make docs`, and those of a Dagster process.
 OLDEST := .venv-oldest
@@ -59,8 +59,8 @@ test-oldest: setup ## runs Dagster's part of the tests with the oldest versions 
 	$(BIN)/uv pip install --quiet --python $(OLDEST)/bin/python --no-deps --no-build-isolation --editable .
 	$(OLDEST)/bin/python -m pytest $(PARALLEL) $(OLDEST_TESTS)
 
-test-definitions: setup ## runs every definition in tests/definitions; `make test` runs a random sample
-	GLASSFLOW_TEST_DEFINITIONS=all $(BIN)/python -m pytest tests/definitions
+test-definitions: setup ## runs every definition in tests/definitions; `make test` runs some
+	$(BIN)/python -m pytest tests/definitions
 
 test-registry: setup ## runs Confluent's serializers against a real schema registry (Apicurio, which it downloads)
 	GLASSFLOW_TEST_REGISTRY=1 $(BIN)/python -m pytest tests/e2e/test_real_registry.py
@@ -69,14 +69,7 @@ test-kubernetes: setup ## the runner on a real kube-apiserver, with pods; as roo
 	$(BIN)/python -m tests.kubernetes.programs
 	GLASSFLOW_TEST_KUBERNETES=1 $(BIN)/python -m pytest tests/control/runners/test_contract.py tests/control/runners/test_on_kubernetes.py -k "kubeflow or apache or accounts"
 
-test-joins: setup ## runs every kind of join with kills, idle sources and outages; `make test` runs two
-	GLASSFLOW_TEST_JOINS=all $(BIN)/python -m pytest tests/e2e/test_join.py
-
-test-variants: setup ## runs all variants of each long test; `make test` draws one
-	GLASSFLOW_TEST_VARIANTS=all $(BIN)/python -m pytest $$(grep -rlE '(one|some)_of\(' tests --include='test_*.py')
-
 faults: setup ## runs the missing repetitions of the fault matrix (`make test`: a sample); writes docs/faults.md
-	GLASSFLOW_TEST_FAULTS=all $(BIN)/python -m pytest tests/faults
 	$(BIN)/python -m tests.faults
 
 REPETITIONS := 20
@@ -88,14 +81,11 @@ faults-replicas: setup ## runs the missing repetitions of the faults with replic
 faults-cluster: setup ## runs the missing repetitions of the faults on several hosts (network namespaces, as root); REPETITIONS=n
 	$(BIN)/python -m tests.cluster.faults --repetitions $(REPETITIONS)
 
-alerts: setup ## fires every alert by a fault on a real pipeline; `make test` draws one
-	GLASSFLOW_TEST_ALERTS=all $(BIN)/python -m pytest tests/monitoring/test_alerts.py
+alerts: setup ## fires every alert by a fault on a real pipeline
+	$(BIN)/python -m pytest tests/monitoring/test_alerts.py
 
 soak: setup ## eight minutes at 5,000 events a second, with a fault every 20 to 60 seconds
 	$(BIN)/python -m tests.faults.soak
-
-test-checkpoints: setup ## damages every kind of state file of a checkpoint; `make test` damages one
-	GLASSFLOW_TEST_CHECKPOINTS=all $(BIN)/python -m pytest tests/e2e/test_checkpoints.py
 
 two-drivers: setup ## two drivers on two hosts (network namespaces, as root) under faults: a hundred seeds, 40 minutes
 	$(BIN)/python -m tests.cluster.two_drivers

@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from glassflow_dagster.cli import main
-from tests.conftest import Stack
+from tests.servers.stack import Stack
 from tests.support.sending import send
 
 SHIPPED = Path(__file__).parents[2] / "pipelines" / "sms_status.yaml"

@@ -22,7 +22,7 @@ from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.server.api.services import Services
 from glassflow_dagster.server.wizard.questions import YES, Option, Question
-from tests.conftest import Stack
+from tests.servers.stack import Stack
 from tests.support.sending import Sender
 
 ENTER, DOWN, SPACE = "\r", "\x1b[B", " "

@@ -10,7 +10,7 @@ from glassflow_dagster.cli import main
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.stores.clickhouse.client import connect
 from glassflow_dagster.stores.clickhouse.queries import execute, fetch
-from tests.conftest import Stack
+from tests.servers.stack import Stack
 
 SHIPPED = Path(__file__).parents[2] / "pipelines" / "sms_status.yaml"
 

@@ -1,6 +1,5 @@
 """A draw of the fault matrix on several hosts; `make faults-cluster` runs all of it."""
 
-import os
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,11 +9,11 @@ import pytest
 from tests.cluster.fault_kinds import CLUSTER, KINDS
 from tests.cluster.faults import run_pass
 from tests.cluster.hosts import missing
-from tests.conftest import FAULT_SEED
 from tests.faults.repetition import Outcome
 from tests.faults.results import Results, record
+from tests.support.variants import fault_seed
 
-SEED = int(os.environ[FAULT_SEED])
+SEED = fault_seed()
 
 
 @pytest.mark.long

@@ -4,7 +4,7 @@ import pytest
 
 from tests.cluster.hosts import missing
 from tests.cluster.two_drivers import run_seeds, running_world
-from tests.conftest import one_of
+from tests.support.variants import one_of
 
 # Each number is a kind of fault that needs no further program; a seed takes half a minute.
 SEEDS = [range(first, first + 2) for first in range(4)]

@@ -1,22 +1,23 @@
 """Definitions of every format run to the rows, counts and dead letters that the format's rules define.
 
-Every second definition runs as `convert` prints it, so the results also hold for converted files. `make test` runs a
-draw of the folder, `make test-definitions` all of it.
+Every second definition runs as `convert` prints it, so the results also hold for converted files. `make test` runs
+some of the folder, `make test-definitions` all of it.
 """
 
-import os
 from pathlib import Path
 
 import pytest
 
 from glassflow_dagster.definition.load import convert_definition, load_pipeline
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
-from tests.conftest import Stack
 from tests.definitions import running
 from tests.definitions.cases import CASES, Case, Expected, draw_cases
+from tests.servers.stack import Stack
+from tests.support.variants import some_of
 
-# Two of each version and a join; all when this variable is set.
-RUN = CASES if os.environ.get("GLASSFLOW_TEST_DEFINITIONS") == "all" else draw_cases(of_each=2, joins=1)
+# Two of each version and a join.
+USUAL = draw_cases(of_each=2, joins=1)
+RUN = some_of([*USUAL, *(case for case in CASES if case not in USUAL)], len(USUAL))
 # Alternate by position in the sorted names, independently of the draw.
 CONVERTED = sorted(case.name for case in CASES)[1::2]
 

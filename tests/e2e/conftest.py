@@ -4,8 +4,8 @@ import pytest
 from pyspark.sql import DataFrame
 
 from glassflow_dagster.stream.batch_query import BatchQuery
-from tests.conftest import Stack
 from tests.e2e.support import Pipeline
+from tests.servers.stack import Stack
 
 
 @pytest.fixture

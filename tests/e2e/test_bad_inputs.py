@@ -19,9 +19,9 @@ from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.run import run_pipeline
 from glassflow_dagster.errors import GlassflowError
-from tests.conftest import one_of, some_of
 from tests.e2e.support import Pipeline
 from tests.servers.registry import Registry, serving
+from tests.support.variants import one_of, some_of
 
 AVRO = {"type": "record", "name": "Event", "fields": [
     {"name": "id", "type": "string"},

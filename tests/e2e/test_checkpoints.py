@@ -1,6 +1,5 @@
 """Damaged checkpoints and changed topics: the pipeline recovers, or stops with an error that says what to do."""
 
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint, CheckpointError
 from tests.e2e.support import Pipeline
+from tests.support.variants import one_of
 from tests.support.waiting import wait_until
 
 ANSWER = 30  # seconds that the broker takes to delete or create a topic
@@ -41,14 +41,10 @@ def empty(file: Path) -> None:
 DAMAGES = (flip, cut, empty)
 
 # One file of each kind in the state: a snapshot, its table, and the changes after it. Spark rebuilds a snapshot from
-# older changes, which still exist. `make test-checkpoints` runs all files.
-STATE_FILES = ("1.zip", "SSTs/*.sst", "2.changelog")
+# older changes, which still exist.
+STATE_FILES = ("2.changelog", "1.zip", "SSTs/*.sst")
 STOPPING = {"2.changelog"}
-STATE_DAMAGES = (
-    [(file, damage) for file in STATE_FILES for damage in (*DAMAGES, Path.unlink)]
-    if os.environ.get("GLASSFLOW_TEST_CHECKPOINTS") == "all"
-    else [("2.changelog", flip)]
-)
+STATE_DAMAGES = one_of([(file, damage) for file in STATE_FILES for damage in (*DAMAGES, Path.unlink)])
 
 
 def catch_up_error(pipeline: Pipeline) -> str:

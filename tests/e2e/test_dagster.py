@@ -14,10 +14,10 @@ from glassflow_dagster.control.runners.local import LocalRunner
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.orchestration.pipelines import Orchestration, build_pipeline_definitions
-from tests.conftest import Stack
 from tests.e2e.joins import LEFT, RIGHT, JoinPipeline
 from tests.e2e.support import Pipeline
 from tests.faults.http_proxy import HttpProxy
+from tests.servers.stack import Stack
 from tests.support.waiting import wait_until
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Stack
 from tests.e2e.support import Pipeline, cli
+from tests.servers.stack import Stack
 
 BEGIN = datetime(2024, 10, 28, tzinfo=UTC)
 # A partitioned table takes 50 blocks per batch: with blocks of 10 rows a batch has 500 records.

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from benchmarks.cluster import running_cluster
-from tests.conftest import FAULT_SEED
 from tests.e2e.support import TINY_BLOCK, Pipeline, cli, rows, start, state, stop
 from tests.e2e.test_object_store import COPIES, EVENTS, EXACT, with_copies
 from tests.support.processes import descendants
+from tests.support.variants import fault_seed
 from tests.support.waiting import wait_until
 
 PARTITIONS = 4
@@ -74,7 +74,7 @@ def require_exact(pipeline: Pipeline, sent: list[dict[str, Any]]) -> None:
 @pytest.mark.long
 def test_an_executor_that_is_killed_in_a_batch_is_replaced(pipeline: Pipeline) -> None:
     """Twice, so that the keys are rebuilt in another process than the one that had them in memory."""
-    draw = random.Random(int(os.environ[FAULT_SEED]))
+    draw = random.Random(fault_seed())
     sent = with_copies()
     with on_cluster(pipeline, {**MANY_FAILURES, **SILENT_FOR}):
         start(pipeline)

@@ -16,9 +16,9 @@ from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime.process import start_of
 from glassflow_dagster.stores.bookkeeping.fencing import CHECK_VALID_SECONDS
 from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
-from tests.conftest import one_of
 from tests.e2e.support import Pipeline, begin_large_batch, lock_holder, require_batch_under_way, status
 from tests.faults.http_proxy import Answer, Exchange, HttpProxy
+from tests.support.variants import one_of
 from tests.support.waiting import DEADLINE, wait_until
 
 # Tokens that the table remembers in this test: fewer than a batch has blocks.

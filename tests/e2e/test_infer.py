@@ -14,11 +14,11 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import json_format
 
-from tests.conftest import one_of
 from tests.e2e.support import Pipeline, cli
 from tests.e2e.test_schemas import serialized
 from tests.servers.registry import Registry, serving
 from tests.stream.stages.test_protobuf import compiled
+from tests.support.variants import one_of
 
 HOME = {"type": "record", "name": "Home", "fields": [{"name": "zip", "type": "long"}]}
 USER = {"type": "record", "name": "User", "fields": [

@@ -1,11 +1,10 @@
 """Joins end to end: the table equals the rows computed from the topics, despite kills, idle sources and outages.
 
-An artificial join, and the two of the repository. `make test-joins` runs all combinations, `make test` a draw.
+An artificial join, and the two of the repository. `make test` runs two combinations, `make test-long` the others.
 """
 
 import itertools
 import json
-import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,11 +13,12 @@ from typing import Any
 import pytest
 
 from glassflow_dagster.stream.stages.clock_source import ClockSource
-from tests.conftest import Stack
 from tests.e2e.joins import LEFT, RIGHT, SECOND, Event, JoinPipeline, TwoTopics, recompute
 from tests.e2e.shipped import FlightsWithWeather, OrdersWithUsers
 from tests.e2e.support import kill, start, status, stop
 from tests.e2e.test_dead_letters import verified
+from tests.servers.stack import Stack
+from tests.support.variants import some_of
 from tests.support.waiting import wait_until
 
 # Half of the combinations have a kill, spread so that each value of a parameter occurs with and without one.
@@ -32,11 +32,11 @@ ALL = [
     )
 ]
 # One combination of each clock, one of them with a kill.
-DRAWN = [
+USUAL = [
     (OrdersWithUsers, "processing", "latest", "left", True),
     (JoinPipeline, "event", "all", "inner", False),
 ]
-RUNS_ALL = os.environ.get("GLASSFLOW_TEST_JOINS") == "all"
+CASES = some_of([*USUAL, *(case for case in ALL if case not in USUAL)], len(USUAL))
 SEEDS = 20
 TOTALS = ("read", "written", "duplicates", "filtered", "late", "dead_letters", "accepted", "matched", "unmatched",
           "waiting", "null_keys", "joined")  # fmt: skip
@@ -109,7 +109,7 @@ def event_pair(pipeline: TwoTopics, name: str, key: str, at: int) -> list[tuple[
 
 @pytest.mark.servers
 @pytest.mark.usefixtures("shared_session")
-@pytest.mark.parametrize(("kind_of_pipeline", "clock", "match", "kind", "killed"), ALL if RUNS_ALL else DRAWN)
+@pytest.mark.parametrize(("kind_of_pipeline", "clock", "match", "kind", "killed"), CASES)
 def test_the_rows_are_those_that_the_topics_make(
     stack: Stack,
     tmp_path: Path,
@@ -221,7 +221,7 @@ def check_that_none_is_late(pipeline: TwoTopics) -> None:
     assert expected.counts["matched"] > expected.counts["unmatched"] > 0
 
 
-@pytest.mark.skipif(not RUNS_ALL, reason="make test-joins runs it")
+@pytest.mark.long
 @pytest.mark.usefixtures("shared_session")
 @pytest.mark.parametrize("match", ["latest", "all"])
 def test_a_source_an_hour_behind_the_other_is_joined_correctly(stack: Stack, tmp_path: Path, match: str) -> None:
@@ -236,7 +236,7 @@ def test_a_source_an_hour_behind_the_other_is_joined_correctly(stack: Stack, tmp
     check_that_none_is_late(pipeline)
 
 
-@pytest.mark.skipif(not RUNS_ALL, reason="make test-joins runs it")
+@pytest.mark.long
 @pytest.mark.usefixtures("shared_session")
 @pytest.mark.parametrize(("left_shape", "right_shape"), [(3, 1 / 3), (1 / 3, 3)])
 def test_backlogs_that_are_read_in_small_batches_join_right_though_one_side_gets_ahead(

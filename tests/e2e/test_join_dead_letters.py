@@ -8,9 +8,9 @@ import pytest
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.conftest import Stack
 from tests.e2e.joins import LEFT, RIGHT, JoinPipeline
 from tests.e2e.test_dead_letters import dead_letter_command, listed, verified
+from tests.servers.stack import Stack
 from tests.support.sending import Sender
 
 HOUR = 3600

@@ -23,10 +23,10 @@ from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.driver.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
-from tests.conftest import one_of
 from tests.e2e.support import Pipeline, cli, invoke, start, stop, tutorial
 from tests.servers.registry import Registry, serving
 from tests.support.sending import Sender
+from tests.support.variants import one_of
 from tests.support.waiting import wait_until
 
 KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}

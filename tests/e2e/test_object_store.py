@@ -16,7 +16,6 @@ from glassflow_dagster.control.lock import end_remains
 from glassflow_dagster.local.object_store import SECRET_KEY, object_store_variables
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
-from tests.conftest import one_of
 from tests.e2e.support import Pipeline, cli, invoke, kill, rows, start, state, stop
 from tests.local.conftest import Server
 from tests.servers.azure_storage import KEY, running_azure_storage
@@ -24,6 +23,7 @@ from tests.servers.google_storage import running_google_storage
 from tests.servers.object_store import ObjectStoreServer, running_object_store
 from tests.servers.state_server import StateServer
 from tests.support.processes import descendants
+from tests.support.variants import one_of
 from tests.support.waiting import wait_until
 
 EVENTS, COPIES = 8000, 1500

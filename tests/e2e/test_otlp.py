@@ -20,10 +20,10 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.stores.clickhouse.tables.token_window import own_setting
 from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
 from glassflow_dagster.stream.delivery.batch_bound import BatchBound
-from tests.conftest import one_of
 from tests.e2e.support import Pipeline, invoke, tutorial
 from tests.e2e.test_dead_letters import dead_letter_command, listed
 from tests.support.export_requests import any_value, attributes, span, to_json, traces
+from tests.support.variants import one_of
 
 COLUMNS = {
     "trace_id": "String", "span_id": "String", "name": "LowCardinality(String)", "duration_ns": "UInt64",

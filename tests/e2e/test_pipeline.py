@@ -7,8 +7,8 @@ from pathlib import Path
 
 from glassflow_dagster.local.demo.events import SMS_EVENTS, SMS_TOPIC
 from glassflow_dagster.local.demo.produce import create_topic, send
-from tests.conftest import Stack
 from tests.e2e.support import Pipeline, cli
+from tests.servers.stack import Stack
 
 
 def test_the_articles_five_events_give_its_two_rows(stack: Stack, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from glassflow_dagster.control.heartbeat import pipeline_folder, read_heartbeat
 from glassflow_dagster.control.pool_endpoint import pool_folder, read_endpoint
 from glassflow_dagster.driver.pool.crashes import HELD_AFTER, CrashHistory
 from glassflow_dagster.runtime.process import start_of
-from tests.conftest import Stack, one_of
 from tests.e2e.support import (
     Pipeline,
     begin_large_batch,
@@ -25,7 +24,9 @@ from tests.e2e.support import (
     status,
     stop,
 )
+from tests.servers.stack import Stack
 from tests.support.processes import descendants
+from tests.support.variants import one_of
 from tests.support.waiting import wait_until
 
 POOL = "small"

@@ -14,9 +14,9 @@ from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.driver.query import query_start
 from glassflow_dagster.driver.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.errors import GlassflowError
-from tests.conftest import one_of
 from tests.e2e.support import Pipeline
 from tests.e2e.test_dead_letters import dead_letter_command
+from tests.support.variants import one_of
 
 BATCH = 120
 

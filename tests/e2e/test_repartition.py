@@ -1,6 +1,5 @@
 """`state repartition`: the state gets another number of partitions, and the pipeline continues exactly."""
 
-import os
 import random
 import re
 import signal
@@ -20,13 +19,14 @@ from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
 from glassflow_dagster.stream.checkpoint import repartition_files
 from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
 from glassflow_dagster.stream.repartition import read_states
-from tests.conftest import FAULT_SEED, Stack, one_of
 from tests.e2e.joins import SECOND, JoinPipeline, recompute
 from tests.e2e.support import Finished, Pipeline, begin_large_batch, cli, invoke, kill, start, stop
 from tests.e2e.test_event_clock import BATCH
 from tests.e2e.test_event_clock import events as events_by_time
 from tests.e2e.test_join import CatchUpRuns, event_pair, set_up
 from tests.servers.object_store import ObjectStoreServer
+from tests.servers.stack import Stack
+from tests.support.variants import fault_seed, one_of
 from tests.support.waiting import wait_until
 
 AS_JOBS = {INLINE_RECORDS_SETTING: "0"}
@@ -235,7 +235,7 @@ def test_a_repartitioning_that_dies_leaves_the_old_checkpoint_or_the_new_one(
 @pytest.mark.long
 def test_a_command_that_is_killed_is_repeated_or_forgotten(pipeline: Pipeline) -> None:
     """SIGKILL at seeded moments; its JVM outlives it, until the next one ends it."""
-    draw = random.Random(int(os.environ[FAULT_SEED]))
+    draw = random.Random(fault_seed())
     pipeline.write().create_topic()
     known = 3000
     pipeline.send(events(range(known)))

@@ -13,8 +13,8 @@ from glassflow_dagster.driver.recovery.acceptance import accept_loss
 from glassflow_dagster.driver.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.stores.dead_letters.replay import replay
 from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
-from tests.conftest import one_of
 from tests.e2e.support import Pipeline, invoke
+from tests.support.variants import one_of
 
 # By n: 20 even ones, of which 4 are tens; 20 odd ones, which no route takes but for one ten-fold multiple of 5.
 EVENTS = [{"id": f"k{number}", "n": number} for number in range(40)]

@@ -30,9 +30,9 @@ from glassflow_dagster.orchestration.pipelines import Orchestration, build_folde
 from glassflow_dagster.stores.bookkeeping.fencing import begin_epoch
 from glassflow_dagster.stores.bookkeeping.schema_changes import Change, SchemaChange, note_schema_change
 from glassflow_dagster.stores.clickhouse.client import connect
-from tests.conftest import one_of
 from tests.e2e.support import Pipeline, invoke, kill, start, stop, tutorial
 from tests.servers.registry import Registry, serving
+from tests.support.variants import one_of
 from tests.support.waiting import wait_until
 
 MANY = STEADY_EVENTS + 20

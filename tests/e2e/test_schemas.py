@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from glassflow_dagster.checks.exact.compare_keys import reconcile_keys
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.errors import GlassflowError
-from tests.conftest import one_of
 from tests.e2e.support import Pipeline, invoke, tutorial
 from tests.servers.registry import Registry, serving
+from tests.support.variants import one_of
 
 FIRST = {"type": "record", "name": "Event", "fields": [
     {"name": "id", "type": "string"},

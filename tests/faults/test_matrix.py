@@ -4,7 +4,6 @@ The report's header shows the seed; `GLASSFLOW_FAULT_SEED=n` repeats the draw. `
 """
 
 import http.client
-import os
 import random
 import shutil
 import signal
@@ -15,7 +14,6 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
-from tests.conftest import FAULT_SEED
 from tests.faults.dedup_workload import DedupWorkload
 from tests.faults.driver import Driver
 from tests.faults.http_proxy import Answer, Exchange, Rule
@@ -32,8 +30,9 @@ from tests.faults.repetition import repeat, run_pass
 from tests.faults.servers import Servers
 from tests.faults.surroundings import ROWS
 from tests.faults.world import QUICK_COMPILATION, World
+from tests.support.variants import fault_seed
 
-SEED = int(os.environ[FAULT_SEED])
+SEED = fault_seed()
 OTHERS = (TABLE, SHARED, *VARIED)
 OTHER = OTHERS[SEED % len(OTHERS)]
 
@@ -87,7 +86,7 @@ def test_a_lost_ledger_row_and_switched_off_tokens_are_seen(servers: Servers, tm
         world.end()
 
 
-@pytest.mark.skipif(os.environ.get("GLASSFLOW_TEST_FAULTS") != "all", reason="part of make faults")
+@pytest.mark.long
 def test_a_fence_that_is_down_is_seen(servers: Servers, tmp_path: Path) -> None:
     """Two drivers run copies of one checkpoint, and the older one's fencing query does not show the newer epoch."""
     world = World(servers, tmp_path, DedupWorkload)

@@ -1,11 +1,9 @@
-"""Every alert is fired by a fault on a real pipeline, and ends with it: `make alerts`; `make test` draws one.
+"""Every alert is fired by a fault on a real pipeline, and ends with it: `make alerts`.
 
 The durations in the rule of the alert are shortened; its thresholds stay, except seconds. The residual is no fault but
 a changed heartbeat, because nothing is known that leaves a record without an outcome.
 """
 
-import os
-import random
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FAULT_SEED
 from tests.faults.servers import Servers
 from tests.monitoring.alert_faults import FAULTS, AlertFault
 from tests.monitoring.alert_rules import rules
@@ -23,8 +20,6 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.servers
 
-RUNS_ALL = os.environ.get("GLASSFLOW_TEST_ALERTS") == "all"
-DRAWN = FAULTS if RUNS_ALL else (random.Random(int(os.environ[FAULT_SEED])).choice(FAULTS),)
 # Enough for the state of the pipeline, and few bytes to fill.
 _SMALL_DISK = "192m"
 
@@ -41,7 +36,8 @@ def test_every_alert_has_a_fault() -> None:
     assert {fault.alert for fault in FAULTS} == set(rules())
 
 
-@pytest.mark.parametrize("fault", DRAWN, ids=lambda fault: fault.name)
+@pytest.mark.long
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_fires_its_alert_and_no_record_is_without_an_outcome(
     fault: AlertFault, servers: Servers, tmp_path: Path
 ) -> None:

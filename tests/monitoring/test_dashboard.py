@@ -15,11 +15,11 @@ from glassflow_dagster.runtime.metrics.exposition import METRICS
 from glassflow_dagster.runtime.metrics.measures import Measures, batch_durations
 from glassflow_dagster.runtime.metrics.pipeline_metrics import Driver, PipelineMetrics
 from glassflow_dagster.runtime.metrics.server import serve_metrics
-from tests.conftest import Stack
 from tests.e2e.support import Pipeline, start, stop
 from tests.monitoring.alert_rules import DEPLOY
 from tests.monitoring.metric_names import metrics_in
 from tests.monitoring.prometheus import Prometheus, running_prometheus
+from tests.servers.stack import Stack
 from tests.support.waiting import wait_until
 
 DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana" / "dashboards" / "glassflow.json").read_text())

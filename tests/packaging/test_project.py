@@ -18,7 +18,7 @@ import yaml
 
 from glassflow_dagster.control import process
 from glassflow_dagster.local.ports import free_port
-from tests.conftest import Stack
+from tests.servers.stack import Stack
 from tests.support.sending import send
 from tests.support.waiting import wait_until
 

@@ -1,19 +1,18 @@
 """A draw of the fault matrix with replicated tables; `make faults-replicas` runs all of it."""
 
-import os
 import random
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import FAULT_SEED
 from tests.faults.results import Results
 from tests.replicas.conftest import with_replicas
 from tests.replicas.fault_kinds import KINDS, REPLICAS
 from tests.replicas.fault_world import ReplicatedWorkload, ReplicatedWorld, running_replicas
 from tests.replicas.faults import WORKLOADS, run_pass
+from tests.support.variants import fault_seed
 
-SEED = int(os.environ[FAULT_SEED])
+SEED = fault_seed()
 
 pytestmark = pytest.mark.long
 

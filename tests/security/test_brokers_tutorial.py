@@ -15,9 +15,9 @@ import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.definition.model.connections import KafkaConnection
-from tests.conftest import Stack
 from tests.security.conftest import SecureBroker
 from tests.security.token_issuer import CLIENT, SCOPE, SECRET
+from tests.servers.stack import Stack
 from tests.support.sending import send
 
 _PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "brokers.md").read_text()

@@ -13,9 +13,9 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.stores.clickhouse.client import wait_for_clickhouse
 from glassflow_dagster.stores.clickhouse.errors import ClickHouseRefused
 from glassflow_dagster.stores.clickhouse.queries import fetch
-from tests.conftest import Stack
 from tests.security.certificates import Authority
 from tests.security.terminator import tls_before
+from tests.servers.stack import Stack
 
 # A password for connections that fail before ClickHouse checks it; the embedded server's user has none.
 PASSWORD = "ClickHouse-s3cret"

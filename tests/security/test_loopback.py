@@ -7,8 +7,8 @@ import pyarrow as pa
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from tests.conftest import Stack
 from tests.security.sockets import elsewhere, listening
+from tests.servers.stack import Stack
 from tests.support.processes import descendants
 
 

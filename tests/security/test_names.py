@@ -24,8 +24,8 @@ from glassflow_dagster.stores.clickhouse.tables.differences import differences
 from glassflow_dagster.stores.clickhouse.tables.prepare import create_target
 from glassflow_dagster.stores.dead_letters.purge import purge
 from glassflow_dagster.stores.dead_letters.store import DeadLetterStore, as_json
-from tests.conftest import Stack
 from tests.e2e.support import Pipeline
+from tests.servers.stack import Stack
 from tests.stores.clickhouse.definitions import sms_status
 
 # Quotes and escapes of both systems, statement separators, comments, placeholders, and other unusual names.

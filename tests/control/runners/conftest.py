@@ -26,11 +26,11 @@ from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from tests.cluster.hosts import Host, Network, missing, running_network
 from tests.cluster.servers import Servers, running_servers
 from tests.cluster.spark import SparkCluster, running_spark, submitted_drivers
-from tests.conftest import Stack
 from tests.e2e.support import Pipeline
 from tests.kubernetes.cluster import KubernetesCluster, kubernetes_settings, running_kubernetes
 from tests.kubernetes.cluster import missing as missing_kubernetes
 from tests.kubernetes.operators import OPERATORS
+from tests.servers.stack import Stack
 from tests.support.waiting import wait_until
 
 KUBERNETES = tuple(OPERATORS) if os.environ.get("GLASSFLOW_TEST_KUBERNETES") else ()

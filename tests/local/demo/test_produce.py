@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from glassflow_dagster.local.demo.produce import PARTITIONS, count_events, create_topic, read_events, send
-from tests.conftest import Stack
+from tests.servers.stack import Stack
 
 pytestmark = pytest.mark.servers
 

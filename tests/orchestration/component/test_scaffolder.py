@@ -11,7 +11,7 @@ import yaml
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.orchestration.component.pipeline_folder import PipelineFolder
 from glassflow_dagster.orchestration.component.scaffolder import PipelineFolderScaffolder, ScaffoldParameters
-from tests.conftest import Stack
+from tests.servers.stack import Stack
 from tests.support.sending import send
 
 

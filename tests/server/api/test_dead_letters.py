@@ -20,8 +20,8 @@ from glassflow_dagster.server.api.replay_requests import ReplayRequests
 from glassflow_dagster.server.api.states import Status
 from glassflow_dagster.stores.dead_letters.replay import ReplayFenced, replay
 from tests.checks.conftest import Pipeline, new_pipeline
-from tests.conftest import Stack
 from tests.server.api.conftest import Api, deduplicating
+from tests.servers.stack import Stack
 from tests.stores.dead_letters.conftest import DeadLetterPipeline
 from tests.support.waiting import wait_until
 

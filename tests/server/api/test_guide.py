@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import Stack
 from tests.server.api.conftest import Api, deduplicating
 from tests.server.api.test_sdk import Flow, event
+from tests.servers.stack import Stack
 from tests.support import definition as v3
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "guides" / "http.md").read_text()

@@ -11,8 +11,8 @@ import clickhouse_connect
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.conftest import Stack
 from tests.server.api.conftest import Api
+from tests.servers.stack import Stack
 from tests.support import definition as v3
 from tests.support.sending import send
 from tests.support.waiting import wait_until

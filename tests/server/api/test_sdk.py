@@ -14,9 +14,9 @@ import pytest
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.conftest import Stack
 from tests.server.api.conftest import Api, deduplicating
 from tests.server.api.sdk import public_methods, recorded
+from tests.servers.stack import Stack
 from tests.support import definition as v3
 from tests.support.sending import send
 from tests.support.waiting import wait_until

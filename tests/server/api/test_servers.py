@@ -7,8 +7,8 @@ from typing import Any
 import clickhouse_connect
 import pytest
 
-from tests.conftest import Stack
 from tests.server.api.conftest import Api, deduplicating
+from tests.servers.stack import Stack
 from tests.support import definition as v3
 from tests.support.sending import Sender
 from tests.support.waiting import wait_until

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.conftest import Stack
+from tests.servers.stack import Stack
 from tests.support.waiting import DEADLINE, wait_until
 
 PROTOBUF = "application/x-protobuf"

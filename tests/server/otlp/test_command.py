@@ -22,9 +22,9 @@ from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.server.otlp.budget import Budget
 from glassflow_dagster.server.otlp.kafka_writer import KafkaWriter, Limits
 from glassflow_dagster.server.otlp.receiver_metrics import ReceiverMetrics
-from tests.conftest import Stack
 from tests.security.certificates import Authority
 from tests.server.otlp.conftest import Receiver, Start, span_names, traces, values
+from tests.servers.stack import Stack
 from tests.support.waiting import DEADLINE
 
 PROJECT = Path(__file__).parents[3]

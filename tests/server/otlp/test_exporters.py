@@ -23,8 +23,8 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from tests.conftest import Stack
 from tests.server.otlp.conftest import Receiver, Start, span_names, values
+from tests.servers.stack import Stack
 
 pytestmark = pytest.mark.servers
 Exporters = Callable[[Receiver], dict[str, Any]]

@@ -14,8 +14,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import MetricsServiceStub
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
-from tests.conftest import Stack
 from tests.server.otlp.conftest import Receiver, span_names, traces, values
+from tests.servers.stack import Stack
 
 pytestmark = pytest.mark.servers
 LARGEST = 100_000

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from glassflow_dagster.server.otlp.refusals import Reason
-from tests.conftest import Stack
 from tests.server.otlp.conftest import Receiver, Start, traces, values
+from tests.servers.stack import Stack
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "guides" / "otlp-receiver.md").read_text()
 

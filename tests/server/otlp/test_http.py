@@ -26,8 +26,8 @@ from glassflow_dagster.server.otlp.budget import Budget
 from glassflow_dagster.server.otlp.encoding import Encoding
 from glassflow_dagster.server.otlp.receiver_metrics import ReceiverMetrics
 from glassflow_dagster.server.otlp.refusals import Reason, Refusal
-from tests.conftest import Stack
 from tests.server.otlp.conftest import PROTOBUF, Receiver, span_names, traces, values
+from tests.servers.stack import Stack
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.servers

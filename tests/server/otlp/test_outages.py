@@ -20,9 +20,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceS
 
 from glassflow_dagster.local.broker import broker_answers, prepare_broker
 from glassflow_dagster.local.ports import free_port
-from tests.conftest import Stack
 from tests.faults.servers import Server
 from tests.server.otlp.conftest import Receiver, span_names, traces, values
+from tests.servers.stack import Stack
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.servers

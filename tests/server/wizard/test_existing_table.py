@@ -12,8 +12,8 @@ from glassflow_dagster.server.wizard.definition import address_of, definition_of
 from glassflow_dagster.server.wizard.draft import Draft
 from glassflow_dagster.server.wizard.questions import YES, AnswerRefused
 from glassflow_dagster.server.wizard.steps import clickhouse, columns, table
-from tests.conftest import Stack
 from tests.server.wizard.drafts import draft
+from tests.servers.stack import Stack
 
 pytestmark = pytest.mark.servers
 DDL = """

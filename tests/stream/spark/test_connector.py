@@ -35,7 +35,7 @@ from glassflow_dagster.stream.stages.source import (
     read_ranges,
     read_records,
 )
-from tests.conftest import Stack
+from tests.servers.stack import Stack
 from tests.support.sending import Sender
 
 CONFIG = load_pipeline(Path("pipelines/sms_status.yaml"), {})
