@@ -1,5 +1,6 @@
 """The lock of a state folder: one driver at a time, and no process of a killed driver outlives the next start."""
 
+import json
 import os
 import shutil
 import signal
@@ -186,4 +187,4 @@ def test_a_process_that_took_a_dead_jvms_pid_is_left_alone(
 def test_a_lock_file_that_was_cut_off_by_a_crash_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text('{"pid": 1')
     with PipelineLock(tmp_path):
-        pass
+        assert json.loads((tmp_path / "lock").read_text())["pid"] == os.getpid()

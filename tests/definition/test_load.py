@@ -415,7 +415,9 @@ def test_a_mistake_gets_a_line_with_file_field_and_remedy(tmp_path: Path, change
 def test_engines_that_may_recognise_a_repeated_insert_are_looked_at_when_the_pipeline_starts(
     tmp_path: Path, engine: str
 ) -> None:
-    load_pipeline(write(tmp_path, definition(sink__create_table={"engine": engine})), {})
+    found = load_pipeline(write(tmp_path, definition(sink__create_table={"engine": engine})), {})
+    assert found.sink.create_table is not None
+    assert found.sink.create_table.engine == engine.strip()
 
 
 def test_delivery_at_least_once_takes_any_engine_and_changes_no_row_or_block(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -132,13 +131,18 @@ def test_a_server_that_was_stopped_for_a_while_goes_on(tmp_path: Path) -> None:
     try:
         assert server.process is not None
         os.kill(server.process.pid, signal.SIGSTOP)
-        time.sleep(0.5)
+        wait_until(lambda: _state_of(server.process.pid) == "T", "the server is stopped")
         os.kill(server.process.pid, signal.SIGCONT)
         with pytest.raises(subprocess.TimeoutExpired):
             server.process.wait(2)
         assert server.client().command("SELECT 1") == 1
     finally:
         server.end()
+
+
+def _state_of(pid: int) -> str:
+    """Return the state of a process, as Linux names it in a letter."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _running(client: Client, statement: str) -> bool:

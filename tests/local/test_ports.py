@@ -19,6 +19,9 @@ def test_no_free_port_is_returned_twice() -> None:
 
 
 def test_a_server_can_listen_on_a_free_port() -> None:
+    port = free_port()
     with socket.socket() as server:
-        server.bind(("127.0.0.1", free_port()))
+        server.bind(("127.0.0.1", port))
         server.listen()
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            assert client.getpeername() == ("127.0.0.1", port)

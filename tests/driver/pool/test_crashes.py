@@ -117,6 +117,7 @@ def test_a_turn_does_not_last_for_ever(folder: Path, monkeypatch: pytest.MonkeyP
     members.await_turn(other, lambda: False)
     monkeypatch.setattr(crashes, "TURN_SECONDS", 0.0)
     members.await_turn(bad, lambda: False)
+    assert [members.why_held(each) for each in (bad, other)] == ["", ""]
 
 
 def test_a_checkpoint_or_a_history_that_cannot_be_read_holds_nobody_back(folder: Path) -> None:

@@ -63,6 +63,7 @@ def test_a_clock_that_is_set_a_little_is_believed() -> None:
     driver.batch(0, steady=0)
     driver.batch(5 * MINUTE, steady=1)
     driver.batch(1, steady=2)
+    assert driver.messages == []
 
 
 def test_a_machine_that_was_suspended_is_detected_by_clickhouses_clock() -> None:

@@ -158,7 +158,9 @@ def test_a_profile_that_says_otherwise_neither_gathers_nor_doubles_nor_cuts(
 
 
 def test_an_empty_block_is_no_request(client: Client, connection: ClickHouseConnection) -> None:
+    tables = "SELECT count() FROM system.tables WHERE database = {d:String} AND name = 'no such table'"
     insert(client, connection.database, "no such table", block(), "a")
+    assert client.query(tables, {"d": connection.database}).result_rows == [(0,)]
 
 
 @pytest.mark.parametrize("wrong", [block(5_000_000), block(1, text=None)], ids=["constraint", "null"])
