@@ -9,8 +9,7 @@ Throughput as `benchmarks.steady_state`, latency as `benchmarks.latency` measure
 
     make bench-glassflow        or: python -m benchmarks.glassflow --events 500000 --runs 1
 
-The first run builds GlassFlow and NATS by Go from their sources; GLASSFLOW_SOURCE names a clone of GlassFlow's
-repository where that is not to be fetched.
+The variable GLASSFLOW_PROGRAMS names the folder of GlassFlow's programs (benchmarks/peers/README.md).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,12 +1,11 @@
-"""Virtual environments and programs of the peers, in the cache: they are not dependencies of the project.
+"""Virtual environments of the peers, in the cache, and the folders of those that are given.
 
-`python -m benchmarks.peers.environment` creates all but GlassFlow's programs, which need Go, and Kafka Connect's, which
-need a Java compiler.
+They are not dependencies of the project. `python -m benchmarks.peers.environment` creates the environments.
 """
 
 import hashlib
 import os
-import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -23,19 +22,9 @@ Environment = Literal["requirements", "requirements-flink"]
 
 # The newest version for Flink 2 that was found in Maven repositories.
 FLINK_KAFKA = ("org.apache.flink", "flink-sql-connector-kafka", "4.0.1-2.0")
-# GlassFlow's newest release, and where its source is; $GLASSFLOW_SOURCE names another place, such as a clone.
-GLASSFLOW_VERSION = "v3.2.0"
-_GLASSFLOW_SOURCE = "https://github.com/glassflow/clickhouse-etl"
-NATS_VERSION = "v2.15.2"
-# ClickHouse's sink for Kafka Connect; $CONNECT_SOURCE names another place of its source.
-CONNECT_VERSION = "v1.5.0"
-_CONNECT_SOURCE = "https://github.com/ClickHouse/clickhouse-kafka-connect"
-_CONNECT_VERSION_CLASS = f"""package com.clickhouse.kafka.connect.sink;
-
-public final class Version {{
-    public static final String ARTIFACT_VERSION = "{CONNECT_VERSION}";
-}}
-"""
+# Folders of other people's programs, which this project neither fetches nor builds.
+GLASSFLOW_PROGRAMS = "GLASSFLOW_PROGRAMS"
+CONNECT_JARS = "CONNECT_JARS"
 
 
 def python_of(environment: Environment) -> Path:
@@ -79,75 +68,30 @@ def flink_kafka_jar() -> Path:
 
 
 def glassflow_programs() -> Path:
-    """Return a folder with `glassflow`, `nats-server` and GlassFlow's `migrations`; the first call builds them by Go.
-
-    Raises SystemExit where Go or the source is missing.
-    """
-    return _built(
-        f"glassflow-{GLASSFLOW_VERSION}-nats-{NATS_VERSION}",
-        f"GlassFlow {GLASSFLOW_VERSION} and nats-server {NATS_VERSION}",
-        "go",
-        _build_glassflow,
-    )
+    """Return the folder with `glassflow`, `nats-server`, GlassFlow's `migrations`, and its release in `VERSION`."""
+    return _given(GLASSFLOW_PROGRAMS, ("glassflow", "nats-server", "migrations", "VERSION"))
 
 
-def _built(name: str, what: str, compiler: str, build: Callable[[Path], None]) -> Path:
-    """Return a folder with programs that the first call builds from source. compiler: the command that it needs."""
-    folder = cache_folder() / "peers" / name
-    with exclusive(folder):
-        if not folder.exists():
-            if shutil.which(compiler) is None:
-                raise SystemExit(f"{what}: built from source by `{compiler}`, which is not there; install it")
-            say(f"building {what} (once, some minutes)")
-            with filled(folder) as programs:
-                build(programs)
-    return folder
-
-
-def _clone(version: str, origin: str, source: Path) -> None:
-    call("git", "clone", "--quiet", "--depth", "1", "--branch", version, origin, str(source))
-
-
-def _build_glassflow(programs: Path) -> None:
-    source = programs / "source"
-    _clone(GLASSFLOW_VERSION, os.environ.get("GLASSFLOW_SOURCE", _GLASSFLOW_SOURCE), source)
-    api = source / "glassflow-api"
-    # As its own Makefile builds it.
-    _go("build", "-mod=readonly", "-o", str(programs / "glassflow"), "./cmd/glassflow", folder=api, CGO_ENABLED="0")
-    (api / "migrations").rename(programs / "migrations")
-    shutil.rmtree(source)
-    _go("install", f"github.com/nats-io/nats-server/v2@{NATS_VERSION}", folder=programs, GOBIN=str(programs))
+def glassflow_version() -> str:
+    """Return the releases of GlassFlow and of NATS."""
+    folder = glassflow_programs()
+    nats = subprocess.run([folder / "nats-server", "--version"], check=True, capture_output=True, text=True).stdout
+    return f"{(folder / 'VERSION').read_text(encoding='utf-8').strip()}, {nats.strip()}"
 
 
 def connect_classpath() -> str:
-    """Return the class path of Kafka Connect with ClickHouse's sink; the first call compiles that.
-
-    Raises SystemExit where a Java compiler or the source is missing.
-    """
-    what = f"ClickHouse's sink for Kafka Connect {CONNECT_VERSION}"
-    folder = _built(f"clickhouse-connect-{CONNECT_VERSION}", what, "javac", _build_connect)
-    return f"{folder / 'classes'}:{folder / 'jars'}/*"
+    """Return the class path of Kafka Connect with ClickHouse's sink."""
+    return f"{_given(CONNECT_JARS, ())}/*"
 
 
-def _build_connect(programs: Path) -> None:
-    source, jars, classes = programs / "source", programs / "jars", programs / "classes"
-    _clone(CONNECT_VERSION, os.environ.get("CONNECT_SOURCE", _CONNECT_SOURCE), source)
-    ivy_file = Path(__file__).with_name("connect-ivy.xml")
-    retrieve = ("-retrieve", f"{jars}/[artifact]-[revision].[ext]", "-cache", f"{programs}/.ivy")
-    _ivy("-ivy", str(ivy_file), "-confs", "connect", *retrieve)
-    java = source / "src" / "main" / "java"
-    # Its build generates this class.
-    version = java / "com" / "clickhouse" / "kafka" / "connect" / "sink" / "Version.java"
-    version.write_text(_CONNECT_VERSION_CLASS, encoding="utf-8")
-    files = [str(file) for file in java.rglob("*.java")]
-    call("javac", "-nowarn", "-proc:full", "-cp", f"{jars}/*", "-d", str(classes), *files)
-    shutil.copytree(source / "src" / "main" / "resources", classes, dirs_exist_ok=True)
-    for unused in (source, programs / ".ivy"):
-        shutil.rmtree(unused)
-
-
-def _go(*arguments: str, folder: Path, **variables: str) -> None:
-    call("nice", "go", *arguments, folder=folder, **variables)
+def _given(variable: str, names: tuple[str, ...]) -> Path:
+    """Return the folder that an environment variable names; raises SystemExit without it, or one of these in it."""
+    folder = Path(os.environ.get(variable, "")).resolve()
+    if variable not in os.environ:
+        raise SystemExit(f"{variable} is not set; set it to the folder of these programs (benchmarks/peers/README.md)")
+    if missing := [name for name in names if not (folder / name).exists()]:
+        raise SystemExit(f"{variable}: {folder} has no {', '.join(missing)}; see benchmarks/peers/README.md")
+    return folder
 
 
 def _uv(*arguments: str) -> None:

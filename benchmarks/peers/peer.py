@@ -11,11 +11,10 @@ from pathlib import Path
 
 from benchmarks.events import COLUMNS
 from benchmarks.peers.environment import (
-    GLASSFLOW_VERSION,
-    NATS_VERSION,
     Environment,
     flink_kafka_jar,
     glassflow_programs,
+    glassflow_version,
     python_of,
 )
 from benchmarks.peers.task import BLOCK_ROWS, BLOCK_SECONDS, Task
@@ -94,10 +93,9 @@ class GlassFlow(Peer):
     @cached_property
     def remarks(self) -> dict[str, str]:
         """Return the versions and the sections of the module docstring."""
-        glassflow_programs()
         remarks = self._sections()
         package = remarks.pop("package")
-        return {"version": f"{package} {GLASSFLOW_VERSION}, nats-server {NATS_VERSION}", **remarks}
+        return {"version": f"{package} {glassflow_version()}", **remarks}
 
     @staticmethod
     def _definition(task: Task, stack: Stack) -> Path:
