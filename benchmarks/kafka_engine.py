@@ -1,11 +1,11 @@
 """ClickHouse's own ways from Kafka into a table beside a pipeline, on the same topic, server and machine.
 
-Its Kafka table engine reads a full topic into a table through a materialized view, without removing duplicates: into
-a MergeTree, and into a ReplacingMergeTree, which removes them when it merges. Its sink for Kafka Connect does so from
-a process of its own; the variable CONNECT_JARS names the folder of their jars (benchmarks/peers/README.md). The pipeline
+Its Kafka table engine reads a full topic into a table through a materialized view, without removing duplicates: into a
+MergeTree, and into a ReplacingMergeTree, which removes them when it merges. Its sink for Kafka Connect does so from a
+process of its own; the variable CONNECT_JARS names the folder of their jars (benchmarks/peers/README.md). The pipeline
 removes duplicates before the insert. The time is from the statement that creates the view, or from the start of the
-process, to the last row. CPU time is that of the server, and of the process. `surplus_rows` are rows beyond one for each
-key at that moment, as a query without FINAL counts them.
+process, to the last row. CPU time is that of the server, and of the process. `surplus_rows` are rows beyond one for
+each key at that moment, as a query without FINAL counts them.
 
     make bench-kafka-engine        or: python -m benchmarks.kafka_engine --events 1000000 --runs 1
 """
