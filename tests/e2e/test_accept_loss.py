@@ -88,6 +88,7 @@ def test_records_that_retention_took_are_skipped_and_the_rest_is_exact(pipeline:
     verify(pipeline)
 
 
+@pytest.mark.long
 def test_a_recreated_topic_is_read_from_its_beginning(pipeline: Pipeline) -> None:
     pipeline.write().create_topic(1)
     pipeline.send(events(0, 1, 2), lambda _: 0)
@@ -165,6 +166,7 @@ def test_a_batch_whose_records_were_compacted_away_is_not_repeated_unasked(
     assert "records of an in-flight batch were lost" in found.counts.description
 
 
+@pytest.mark.long
 def test_a_state_that_cannot_be_rebuilt_is_given_up_and_its_waiting_events_are_reported(pipeline: Pipeline) -> None:
     joins = JoinPipeline(
         pipeline.folder, pipeline.brokers, pipeline.clickhouse_port, left_window=3600, right_window=3600

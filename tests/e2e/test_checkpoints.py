@@ -129,6 +129,7 @@ def test_a_damaged_file_of_the_state_is_repaired_or_stops_the_pipeline(
     assert rows(pipeline) == [(300, 300)]
 
 
+@pytest.mark.long
 def test_a_full_disk_is_said_and_nothing_is_lost_by_it(pipeline: Pipeline) -> None:
     """Simulate the full disk by /dev/full, to which the kernel rejects every write."""
     pipeline.write().create_topic()

@@ -41,6 +41,7 @@ def move(pipeline: Pipeline, name: str, by_ms: int) -> None:
     files._replace_spark_file(storage, name, "\n".join([version, json.dumps(noted), *offsets]).encode())
 
 
+@pytest.mark.long
 def test_a_clock_that_was_ahead_of_what_it_is_stops_the_pipeline_until_it_is_accepted(pipeline: Pipeline) -> None:
     before = checkpoint(begun(pipeline))
     plan = before.last_committed()
@@ -58,6 +59,7 @@ def test_a_clock_that_was_ahead_of_what_it_is_stops_the_pipeline_until_it_is_acc
     assert (totals["written"], totals["duplicates"]) == (1, 1)
 
 
+@pytest.mark.long
 def test_a_batch_that_a_moved_clock_began_is_begun_again(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     begun(pipeline)
     pipeline.send(events(1, 2))

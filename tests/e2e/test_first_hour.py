@@ -6,6 +6,7 @@ import pytest
 
 from glassflow_dagster.local.ports import free_port
 from tests.e2e.support import Finished, Pipeline, cli, invoke, lock_holder
+from tests.support.variants import one_of
 
 
 def require_error(done: Finished, *texts: str) -> None:
@@ -100,15 +101,17 @@ def test_state_folder_with_a_comma(pipeline: Pipeline) -> None:
 
 @pytest.mark.parametrize(
     ("setting", "texts"),
-    [
-        ("spark.driver.memory=nonsense", ("Spark did not start", "spark.driver.memory")),
-        ("spark.driver.memory=100m", ("Insufficient driver memory", "spark.driver.memory")),
-        ("spark.master=local[abc]", ("Could not parse Master URL: 'local[abc]'", "spark.master")),
-        ("spark.sql.shuffle.partitions=many", ("spark.sql.shuffle.partitions", "many")),
-        ("spark.sql.streaming.stateStore.rocksdb.writeBufferSizeMB=much", ("writebuffersizemb", "must be a long")),
-        ("spark.sql.adaptive.enabled=true", ("--conf", "spark.sql.adaptive.enabled cannot be set", "block")),
-        ("adaptive=true", ("--conf", "'adaptive' is not a Spark setting")),
-    ],
+    one_of(
+        [
+            ("spark.driver.memory=nonsense", ("Spark did not start", "spark.driver.memory")),
+            ("spark.driver.memory=100m", ("Insufficient driver memory", "spark.driver.memory")),
+            ("spark.master=local[abc]", ("Could not parse Master URL: 'local[abc]'", "spark.master")),
+            ("spark.sql.shuffle.partitions=many", ("spark.sql.shuffle.partitions", "many")),
+            ("spark.sql.streaming.stateStore.rocksdb.writeBufferSizeMB=much", ("writebuffersizemb", "must be a long")),
+            ("spark.sql.adaptive.enabled=true", ("--conf", "spark.sql.adaptive.enabled cannot be set", "block")),
+            ("adaptive=true", ("--conf", "'adaptive' is not a Spark setting")),
+        ]
+    ),
 )
 def test_a_setting_that_spark_does_not_take(pipeline: Pipeline, setting: str, texts: tuple[str, ...]) -> None:
     pipeline.write().create_topic()

@@ -61,6 +61,7 @@ def test_the_rest_of_a_backlog_follows_its_small_first_batch_without_a_delay(pip
     require_one_row_each(pipeline, FIRST_RECORDS + FEW)
 
 
+@pytest.mark.long
 def test_a_setting_has_every_batch_run_as_a_job(pipeline: Pipeline, jobs: list[int]) -> None:
     pipeline.write().create_topic()
     pipeline.send(events(range(FEW)))
@@ -88,6 +89,7 @@ def test_a_batch_whose_plan_says_inline_is_repeated_as_a_job_with_the_same_block
     require_one_row_each(pipeline, FEW)
 
 
+@pytest.mark.long
 def test_without_deduplication_every_copy_comes_in_its_own_row(pipeline: Pipeline, jobs: list[int]) -> None:
     pipeline.write(dedup=False).create_topic()
     pipeline.send([*events(range(FEW)), *events(range(FEW))])

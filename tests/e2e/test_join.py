@@ -155,6 +155,7 @@ def test_the_rows_are_those_that_the_topics_make(
     assert beat["state_bytes"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.servers
 @pytest.mark.usefixtures("shared_session")
 def test_a_restart_decides_the_left_events_of_the_last_batch_though_no_record_arrives(

@@ -76,6 +76,7 @@ def test_a_rejected_joined_row_is_a_dead_letter_and_is_written_once_after_a_repl
     assert verified(pipeline)["counts"]["passed"]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("shared_session")
 def test_of_several_pairs_the_refused_ones_are_not_sent_again(stack: Stack, tmp_path: Path) -> None:
     pipeline = set_up(stack, tmp_path, "all")
@@ -127,6 +128,7 @@ def test_each_side_of_a_join_may_have_several_topics(stack: Stack, tmp_path: Pat
     assert verified(pipeline)["counts"]["passed"]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("shared_session")
 def test_a_joined_row_goes_to_each_table_and_is_not_sent_again_to_the_one_that_refused_it(
     stack: Stack, tmp_path: Path

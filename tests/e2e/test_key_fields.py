@@ -134,6 +134,7 @@ def test_records_are_deduplicated_filtered_and_routed_by_a_field_of_the_key(
     require_exact(keyed, spark)
 
 
+@pytest.mark.long
 def test_a_replayed_record_has_the_key_that_it_had(keyed: Pipeline) -> None:
     keyed.columns["_key.id"] = "Int8"
     keyed.write()
@@ -220,6 +221,7 @@ def test_avro_keys_are_read_with_the_schemas_of_a_registry(
     require_exact(keyed, spark)
 
 
+@pytest.mark.long
 def test_protobuf_keys_name_their_message_and_json_values_have_an_id(keyed: Pipeline, registry: Registry) -> None:
     number = registry.register("key", MESSAGE, kind="PROTOBUF")
     keyed.source = {"key_format": "protobuf", "schema_registry": {"url": registry.url}}
@@ -246,6 +248,7 @@ def test_a_schema_of_keys_that_is_none_is_an_error_before_the_first_batch(keyed:
         keyed.catch_up()
 
 
+@pytest.mark.long
 def test_a_record_without_a_key_is_a_row_with_nulls_where_no_field_of_it_is_required(keyed: Pipeline) -> None:
     keyed.fields[1] |= {"required": False}
     keyed.columns["_key.id"] = "Nullable(Int64)"

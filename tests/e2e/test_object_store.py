@@ -237,6 +237,7 @@ def test_state_moves_to_a_store_and_back(pipeline: Pipeline, request: pytest.Fix
     assert pipeline.query(EXACT) == [(200, 200)]
 
 
+@pytest.mark.long
 def test_the_state_of_a_running_pipeline_is_not_copied(pipeline: Pipeline, object_store: ObjectStoreServer) -> None:
     pipeline.write().create_topic()
     start(pipeline)

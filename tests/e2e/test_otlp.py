@@ -180,6 +180,7 @@ def test_the_events_of_a_sample_limit_the_first_batch(spans: Pipeline) -> None:
     assert spans.query("SELECT records, read FROM {db}.glassflow_ledger ORDER BY batch_id") == [(50, 5000), (10, 1000)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("as_job", one_of([False, True]))
 def test_the_bytes_of_duplicates_limit_the_next_batch(
     spans: Pipeline, monkeypatch: pytest.MonkeyPatch, as_job: bool
@@ -313,6 +314,7 @@ def test_an_event_without_a_key_is_a_dead_letter(spans: Pipeline) -> None:
     }
 
 
+@pytest.mark.long
 def test_an_attribute_of_a_key_is_empty_in_an_event_without_it(pipeline: Pipeline) -> None:
     """The guide's example."""
     [example] = re.findall(r"- \{type: otlp\.logs.*?```", Path("docs/guides/definitions.md").read_text(), re.DOTALL)
@@ -359,6 +361,7 @@ def logs(bodies: list[str], uid: int | None = None) -> bytes:
     return request.SerializeToString()
 
 
+@pytest.mark.long
 def test_events_have_the_metadata_of_their_record_and_attributes_are_fields(spans: Pipeline) -> None:
     """In OTLP's JSON, on the event clock, with a filter."""
     spans.source |= {"format": "otlp_json", "start": "earliest"}

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from glassflow_dagster.cli import main
 from tests.e2e.support import Pipeline
 from tests.support.sending import Sender
+from tests.support.variants import one_of
 
 MILLIS = 1_700_000_000_000  # of a day in 2023
 # The day in the units that producers confuse, and the greatest that Kafka has.
@@ -38,7 +39,7 @@ def dead_letters(pipeline: Pipeline, name: str, *options: str) -> Any:
     return done.stdout
 
 
-@pytest.mark.parametrize("settings", [{}, {"spark.glassflow.inlineRecords": "0"}], ids=["inline", "jobs"])
+@pytest.mark.parametrize("settings", one_of([{}, {"spark.glassflow.inlineRecords": "0"}]), ids=["inline", "jobs"])
 def test_records_come_into_the_table_whatever_their_timestamps_are(
     pipeline: Pipeline, settings: dict[str, str]
 ) -> None:

@@ -323,6 +323,7 @@ def test_a_checkpoint_in_an_object_store_is_copied_first(pipeline: Pipeline, obj
     )
 
 
+@pytest.mark.long
 def test_a_driver_says_that_its_settings_ask_for_more_partitions(
     pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
 ) -> None:

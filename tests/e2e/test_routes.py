@@ -201,6 +201,7 @@ def test_an_open_batch_needs_the_table_and_the_columns_that_it_was_begun_with(ro
     assert verify_pipeline(load_pipeline(routed.file), print).counts.passed
 
 
+@pytest.mark.long
 def test_an_open_batch_is_finished_with_the_delivery_that_the_definition_has_now(routed: Pipeline) -> None:
     """The remedy for a table that cannot hold tokens is an edit, which the open batch follows, too."""
     routed.send(EVENTS)
@@ -217,6 +218,7 @@ def test_an_open_batch_is_finished_with_the_delivery_that_the_definition_has_now
     assert counts(routed, "old", "buys", "refunds", "events") == [10, 10, 9, 21]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recovery", one_of(["rebuild", "accept_loss"]))
 def test_a_recovery_is_refused_where_edited_routes_may_have_moved_rows(
     routed: Pipeline, recovery: str, tmp_path: Path
@@ -277,6 +279,7 @@ def test_a_lost_checkpoint_costs_no_row_of_any_table(routed: Pipeline, recovery:
     assert report.counts.passed, report.counts.description
 
 
+@pytest.mark.long
 def test_a_replayed_dead_letter_finds_its_table(routed: Pipeline) -> None:
     """A row that a table has refused goes to the table that the current routes choose."""
     create(routed, "buys", ", CONSTRAINT c CHECK n != 4")

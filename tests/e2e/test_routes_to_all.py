@@ -157,6 +157,7 @@ def test_a_row_that_one_table_refuses_is_replayed_to_that_table_only(
     assert verify_pipeline(config, print).passed
 
 
+@pytest.mark.long
 def test_a_replay_to_a_table_that_takes_the_event_no_more_is_filtered(shared: Pipeline) -> None:
     create_refusing(shared, "even", "n", "Int32", "n != 10")
     shared.send(EVENTS)
@@ -170,6 +171,7 @@ def test_a_replay_to_a_table_that_takes_the_event_no_more_is_filtered(shared: Pi
     assert verify_pipeline(load_pipeline(shared.file), print).passed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("edit", one_of(["first table only", "no routes"]))
 def test_after_an_edit_a_replay_for_one_table_goes_to_no_other(shared: Pipeline, edit: str) -> None:
     """The other table has the event's row already."""
@@ -191,6 +193,7 @@ def test_after_an_edit_a_replay_for_one_table_goes_to_no_other(shared: Pipeline,
     assert counts(shared) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recovery", one_of(["rebuild", "accept_loss"]))
 def test_a_lost_checkpoint_costs_no_row_of_any_table(shared: Pipeline, recovery: str, tmp_path: Path) -> None:
     """Of the open batch one table has its rows, and another one has not."""
@@ -211,6 +214,7 @@ def test_a_lost_checkpoint_costs_no_row_of_any_table(shared: Pipeline, recovery:
     assert report.counts.passed, report.counts.description
 
 
+@pytest.mark.long
 def test_the_first_table_only_and_all_of_them_may_be_changed_into_each_other(shared: Pipeline) -> None:
     """A batch that is open is finished as it was begun."""
     shared.send(EVENTS[:20])

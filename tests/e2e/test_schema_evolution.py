@@ -133,6 +133,7 @@ def test_a_field_is_taken_up_while_the_pipeline_runs(evolving: Pipeline, spark: 
     require_exact(evolving, spark)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moment", one_of(["before the look at the table", "before the ALTER"]))
 def test_a_column_that_another_pipeline_adds_just_then_is_refused_once_and_the_stream_goes_on(
     evolving: Pipeline, moment: str
@@ -241,6 +242,7 @@ def test_a_transform_and_routes_pass_the_field_on(pipeline: Pipeline) -> None:
     assert refused == [("not-a-name", "a stateless transform cannot name it")]
 
 
+@pytest.mark.long
 def test_what_cannot_be_taken_up_is_told_once_and_the_stream_goes_on(evolving: Pipeline, capsys: Any) -> None:
     """A column of the same name that does not take the field, and a declared field that is gone."""
     evolving.catch_up()
@@ -272,6 +274,7 @@ def test_a_new_field_stops_the_pipeline_where_the_definition_says_so(evolving: P
     assert evolving.write().catch_up()["written"] == MANY
 
 
+@pytest.mark.long
 def test_a_pipeline_that_ignores_new_fields_keeps_no_book(evolving: Pipeline) -> None:
     evolving.more.pop("schema_evolution")
     evolving.write().catch_up()
@@ -285,6 +288,7 @@ def refusals(pipeline: Pipeline) -> dict[str, str]:
     return dict(pipeline.query("SELECT field, reason FROM {db}.glassflow_schema_changes WHERE change = 'refused'"))
 
 
+@pytest.mark.long
 def test_what_would_harm_events_that_are_fine_is_not_taken_up(evolving: Pipeline) -> None:
     """Kafka's own metadata, several types, a column that takes no NULL, and a name that the server reserves."""
     evolving.columns = {**evolving.columns, "_offset": "Int64"}
@@ -315,6 +319,7 @@ def test_what_a_table_refused_is_tried_again_at_the_next_start(evolving: Pipelin
     assert evolving.query("SELECT count() FROM {db}.events WHERE size = 3") == [(10,)]
 
 
+@pytest.mark.long
 def test_a_new_field_that_stopped_the_pipeline_is_taken_up_where_the_definition_says_so_now(evolving: Pipeline) -> None:
     evolving.more["schema_evolution"] = "fail"
     evolving.write().catch_up()
@@ -326,6 +331,7 @@ def test_a_new_field_that_stopped_the_pipeline_is_taken_up_where_the_definition_
     assert filled(evolving, "colour") == (MANY, 10 + MANY)
 
 
+@pytest.mark.long
 def test_what_the_first_events_have_is_left_out_also_when_they_come_late(pipeline: Pipeline) -> None:
     """The first look finds no event; the next one does not take its fields for new ones."""
     pipeline.more["schema_evolution"] = "add_columns"
@@ -337,6 +343,7 @@ def test_what_the_first_events_have_is_left_out_also_when_they_come_late(pipelin
     assert book(pipeline) == [("ignored", "", ""), ("ignored", "secret", "")]
 
 
+@pytest.mark.long
 def test_an_open_batch_with_a_refused_row_is_finished_before_a_column_comes(evolving: Pipeline) -> None:
     """The batch may be divided only while the table is as it was."""
     evolving.catch_up()
@@ -364,6 +371,7 @@ def test_a_definition_that_leaves_no_place_for_an_added_field_runs_without_it(ev
     assert evolving.query("SELECT count() FROM {db}.events WHERE colour = 'blue'") == [(10,)]
 
 
+@pytest.mark.long
 def test_a_driver_that_is_fenced_off_takes_up_nothing(evolving: Pipeline) -> None:
     evolving.catch_up()
     evolving.send(events(10, MANY, colour="red"))
@@ -417,6 +425,7 @@ def protobuf(registry: Registry, fields: str, content: bytes) -> bytes:
     return b"\0" + registry.register("events-value", text, kind="PROTOBUF").to_bytes(4, "big") + b"\2\2" + content
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kept", "names"), one_of([(True, True), (False, False), (False, True)]))
 def test_in_protobuf_a_field_is_new_with_the_schema_that_declares_it(
     pipeline: Pipeline, registry: Registry, spark: SparkSession, kept: bool, names: bool
@@ -483,6 +492,7 @@ def test_in_protobuf_a_field_is_taken_up_while_the_pipeline_runs(
             assert invoke("pool", "stop", pool, "--state", str(pipeline.state)).code == 0
 
 
+@pytest.mark.long
 def test_in_protobuf_a_needed_field_that_all_new_events_lack_is_told(pipeline: Pipeline, registry: Registry) -> None:
     pipeline.more["schema_evolution"] = "add_columns"
     pipeline.source = {"format": "protobuf", "schema_registry": {"url": registry.url}}
@@ -496,6 +506,7 @@ def test_in_protobuf_a_needed_field_that_all_new_events_lack_is_told(pipeline: P
     assert refusals(pipeline) == {"n": "is gone from the newest schema"}
 
 
+@pytest.mark.long
 def test_the_commands_tell_what_was_taken_up(evolving: Pipeline, tmp_path: Path) -> None:
     evolving.catch_up()
     evolving.client().command(f"ALTER TABLE {evolving.name}.events ADD COLUMN size DateTime")
@@ -517,6 +528,7 @@ def test_the_commands_tell_what_was_taken_up(evolving: Pipeline, tmp_path: Path)
     assert filled(evolving, "colour") == (MANY + 10, 20 + MANY)
 
 
+@pytest.mark.long
 def test_dagster_warns_of_what_cannot_be_taken_up_until_the_definition_is_edited(evolving: Pipeline) -> None:
     evolving.catch_up()
     evolving.client().command(f"ALTER TABLE {evolving.name}.events ADD COLUMN size DateTime")

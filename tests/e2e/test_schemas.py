@@ -136,6 +136,7 @@ def test_unknown_ids_and_broken_values_are_dead_letters_that_can_be_replayed(
     require_exact(avro, spark)
 
 
+@pytest.mark.long
 def test_a_registry_that_refuses_ends_the_pipeline_with_the_reason(avro: Pipeline, registry: Registry) -> None:
     avro.send(serialized(registry, avro.name, FIRST, [{"id": "a", "n": 1}]))
     registry.authorization = "Bearer other"
@@ -159,6 +160,7 @@ message Unit { string name = 1; }
 """
 
 
+@pytest.mark.long
 def test_a_message_of_protobuf_with_an_import_is_a_row(avro: Pipeline, registry: Registry) -> None:
     avro.source["format"] = "protobuf"
     avro.fields.append({"name": "unit.name", "type": "string"})
@@ -174,6 +176,7 @@ def test_a_message_of_protobuf_with_an_import_is_a_row(avro: Pipeline, registry:
     assert avro.query("SELECT * FROM {db}.events ORDER BY id") == [("a", 5, "kg"), ("b", None, None)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_registry", one_of([True, False]))
 def test_dead_letters_of_protobuf_are_shown_decoded(pipeline: Pipeline, registry: Registry, has_registry: bool) -> None:
     """By the registry's schema, or by the definition's own; what has none stays as it is."""

@@ -83,6 +83,7 @@ def test_topics_keep_their_order_and_stay(topics: tuple[Pipeline, Pipeline, Pipe
         )
 
 
+@pytest.mark.long
 def test_a_dead_letter_of_any_topic_is_replayed(topics: tuple[Pipeline, Pipeline, Pipeline]) -> None:
     pipeline, second, _ = topics
     second.send([{"id": "k1", "n": "no number", "text": "second"}])
@@ -132,6 +133,7 @@ def test_topics_that_match_later_are_read_while_the_pipeline_runs(
     assert reconcile_keys(spark, config, print).passed
 
 
+@pytest.mark.long
 def test_a_batch_that_is_open_when_a_topic_appears_is_repeated_as_it_was_begun(
     pipeline: Pipeline,
 ) -> None:
@@ -207,6 +209,7 @@ def test_a_topic_of_a_pattern_that_is_deleted_does_not_come_back_with_a_new_star
     assert pipeline.catch_up(start_over=True)["written"] == 5
 
 
+@pytest.mark.long
 def test_topics_that_match_after_a_state_was_given_up_are_read(pipeline: Pipeline) -> None:
     """The checkpoint has start offsets of the topics that there were, and no batch yet."""
     first, second = (replace(pipeline, name=f"{pipeline.name}.{name}") for name in ("b", "a"))

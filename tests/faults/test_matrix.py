@@ -48,7 +48,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 @pytest.mark.parametrize(
     ("workload", "lasting", "deadly"),
-    [(DEDUPLICATION, 2, 1), (OTHER, 1, 1)],
+    [(DEDUPLICATION, 1, 1), pytest.param(OTHER, 1, 1, marks=pytest.mark.long)],
     ids=["deduplication", "other"],
 )
 def test_a_draw_of_faults_changes_no_row(
