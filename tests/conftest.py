@@ -132,10 +132,20 @@ def shared_session(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> No
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests that use Spark or the stack as servers, and put the files with such tests first.
 
-    A long file at the end would leave the other worker processes idle; quick tests at the end fill the gap.
+    A long file at the end would leave the other worker processes idle; quick tests at the end fill the gap. A worker
+    process has all tests of a file, and one of them has all files that use the stores, which start slowly.
     """
     for item in items:
-        if {"spark", "stack"} & {*getattr(item, "fixturenames", ())}:
+        if {"spark", "stack"} & _fixtures(item):
             item.add_marker(pytest.mark.servers)
     slow = {item.path for item in items if item.get_closest_marker("servers")}
     items.sort(key=lambda item: item.path not in slow)
+    stores = {
+        item.path for item in items if {"object_store", "hdfs", "google_storage", "azure_storage"} & _fixtures(item)
+    }
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("stores" if item.path in stores else str(item.path)))
+
+
+def _fixtures(item: pytest.Item) -> set[str]:
+    return {*getattr(item, "fixturenames", ())}

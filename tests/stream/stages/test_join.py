@@ -220,6 +220,7 @@ def test_a_late_event_is_counted_and_a_replayed_one_finds_what_is_held(spark: Sp
     assert (stream.tallies["late"], stream.tallies["matched"], stream.tallies["waiting"]) == (1, 1, 0)
 
 
+@pytest.mark.long
 def test_a_join_that_never_matches_holds_no_more_after_ten_windows_than_after_one(
     spark: SparkSession, folder: Path
 ) -> None:
@@ -240,6 +241,7 @@ def test_a_join_that_never_matches_holds_no_more_after_ten_windows_than_after_on
     assert stream.tallies["unmatched"] + stream.tallies["waiting"] == 240
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_events_of_one_key_wait_and_are_matched_each_once(spark: SparkSession, folder: Path) -> None:
     count = 100_000
     stream = Stream(spark, folder, config(left=3600, right=3600))
