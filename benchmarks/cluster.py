@@ -18,8 +18,8 @@ from pathlib import Path
 from benchmarks.console import say
 from benchmarks.pipelines import wait_until
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.runtime.jars import pyspark_folder
 from glassflow_dagster.runtime.java import find_java, java_environment
+from glassflow_dagster.runtime.spark_home import pyspark_folder
 
 HOST = "127.0.0.1"
 # An executor's heap; Spark needs the rest of a worker's memory for itself.

@@ -15,8 +15,8 @@ from typing import Literal
 from benchmarks.console import say
 from benchmarks.processes import call
 from glassflow_dagster.runtime.cache import cache_folder, exclusive, filled
-from glassflow_dagster.runtime.jars import pyspark_folder
 from glassflow_dagster.runtime.java import find_java
+from glassflow_dagster.runtime.spark_home import pyspark_folder
 
 Environment = Literal["requirements", "requirements-flink"]
 

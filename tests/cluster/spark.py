@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from glassflow_dagster.runtime.jars import pyspark_folder
 from glassflow_dagster.runtime.java import find_java, java_environment
+from glassflow_dagster.runtime.spark_home import pyspark_folder
 from tests.cluster.hosts import Host, Network
 from tests.support.waiting import wait_until
 

