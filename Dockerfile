@@ -19,18 +19,18 @@ ENV GLASSFLOW_CACHE=/opt/glassflow/cache \
 COPY requirements.lock ./
 RUN pip install --no-cache-dir --require-hashes -r requirements.lock
 
-# Installed as a wheel, and the sources removed: with both there, the working folder would decide which one runs.
-COPY pyproject.toml README.md LICENSE source/
+# Installed as a wheel, whose build compiles the Scala sources, and the sources removed: with both there, the working
+# folder would decide which one runs.
+COPY pyproject.toml hatch_build.py README.md LICENSE source/
 COPY glassflow_dagster source/glassflow_dagster
 COPY pipelines source/pipelines
 COPY docs/pipeline.schema.json source/docs/pipeline.schema.json
 RUN pip install --no-cache-dir --no-deps --no-build-isolation ./source \
  && rm -r source
 
-# The jars are fetched and the state processors compiled here, so that a container starts without a registry; a warm-up
-# run fills Java's class data archive, so that its drivers start faster.
+# All jars are fetched here, so that a container needs no registry; a warm-up run fills Java's class data archive, so
+# that its drivers start faster.
 RUN python -m glassflow_dagster.runtime.jars \
- && python -m glassflow_dagster.stream.scala.build \
  && python -m glassflow_dagster.stream.spark.cds_archive
 
 COPY pipelines pipelines

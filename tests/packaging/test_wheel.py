@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from glassflow_dagster.runtime.cache import cache_folder
+from glassflow_dagster.stream.scala.build import SHIPPED, azure_jars, state_jar
+
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -44,7 +47,24 @@ def test_the_wheel_has_every_file_of_the_package_and_the_shipped_pipelines(wheel
     with zipfile.ZipFile(wheel) as content:
         names = {name for name in content.namelist() if ".dist-info/" not in name}
     others = {"glassflow_dagster/pyproject.toml", "glassflow_dagster/docs/pipeline.schema.json"}
-    assert names == files | pipelines | others
+    jars = {str(SHIPPED.relative_to(project) / jar.parent.name / jar.name) for jar in compiled_jars()}
+    assert names == files | pipelines | others | jars
+
+
+def test_an_installation_compiles_no_scala(installed: Path, tmp_path: Path) -> None:
+    """Every library is there, and no compiled jar but the wheel's."""
+    (tmp_path / "jars").symlink_to(cache_folder() / "jars")
+    code = "from glassflow_dagster.stream.scala import build; print(build.state_jar(exit), build.azure_jars(exit)[0])"
+    done = run(installed, tmp_path, "-c", code, GLASSFLOW_CACHE=str(tmp_path))
+    paths = [Path(path) for path in done.stdout.split()]
+    assert [path.name for path in paths] == ["glassflow-state.jar", "glassflow-azure.jar"], done.stderr
+    assert all(path.is_relative_to(installed) for path in paths)
+    assert [path.read_bytes() for path in paths] == [jar.read_bytes() for jar in compiled_jars()]
+
+
+def compiled_jars() -> tuple[Path, Path]:
+    """Return the checkout's own jars of the Scala sources."""
+    return state_jar(print), azure_jars(print)[0]
 
 
 def test_what_is_no_python_is_among_it(wheel: Path) -> None:
