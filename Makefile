@@ -1,30 +1,40 @@
 # Most targets depend on `setup`, which is quick if there is nothing to do.
 PYTHON ?= python3
 BIN := .venv/bin
+LIBRARIES := .venv/.libraries
 READY := .venv/.ready
 export DAGSTER_DISABLE_TELEMETRY := 1
 # uv installs without bytecode, unlike pip. If Python may not write it either, each driver and each of its workers
 # compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo demo-cluster dev docs screenshots test test-fast test-oldest test-definitions test-registry test-kubernetes lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-long faults faults-cluster faults-replicas alerts soak two-drivers
+.PHONY: setup setup-all demo demo-cluster dev docs screenshots test test-fast test-oldest test-definitions test-registry test-kubernetes lint audit format lock clean bench bench-quick bench-peers-killed bench-latency-long bench-joins-skewed lock-peers test-long faults faults-cluster faults-replicas alerts soak two-drivers
 
-setup: $(READY)
+setup: $(READY) ## what a demo and an ordinary pipeline need; jars for state in S3, say, are fetched at their first use
+
+setup-all: setup ## also the jars of every kind of state and of Amazon MSK, and the class data archive: then no network is needed
+	$(BIN)/python -m glassflow_dagster.runtime.jars
+	$(BIN)/python -m glassflow_dagster.stream.scala.build --all
+	$(BIN)/python -m glassflow_dagster.stream.spark.cds_archive
 
 # uv reads the same lock file as pip and installs in parallel. The editable install needs no separate build environment.
-# The prerequisites include the sources of the jar and of the class data archive, which saves 4 s at each driver start.
-$(READY): pyproject.toml requirements.lock $(wildcard glassflow_dagster/stream/scala/*/*.scala) glassflow_dagster/stream/warmup.py
+$(LIBRARIES): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9,<1"
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m glassflow_dagster.runtime.jars
+	@touch $(LIBRARIES)
+
+# The prerequisites include the sources of the jar and of the class data archive, which saves 4 s at each driver start.
+$(READY): $(LIBRARIES) glassflow_dagster/runtime/jars.lock $(wildcard glassflow_dagster/stream/scala/*/*.scala) glassflow_dagster/stream/warmup.py
+	$(BIN)/python -m glassflow_dagster.runtime.jars spark broker
 	$(BIN)/python -m glassflow_dagster.stream.scala.build
-	$(BIN)/python -m glassflow_dagster.stream.spark.cds_archive
+	$(BIN)/python -m glassflow_dagster.stream.spark.cds_archive --background
 	@touch $(READY)
 
-demo: setup ## sends the demo's events, runs all pipelines, and checks all counts
+# It fetches the jars and compiles by itself, while its servers start and its events are sent.
+demo: $(LIBRARIES) ## sends the demo's events, runs all pipelines, and checks all counts
 	$(BIN)/python -m glassflow_dagster.local.demo
 
 demo-cluster: setup ## the same on several hosts, two of which are lost (network namespaces, as root; 5 to 12 min)

