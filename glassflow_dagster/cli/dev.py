@@ -16,13 +16,11 @@ from glassflow_dagster.control.process import state_folder, status, stop
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.demo.orders import ORDERS_TOPIC, USERS_TOPIC, order_events, user_event_events
 from glassflow_dagster.local.demo.produce import count_events, create_topic, send
-from glassflow_dagster.local.stack import down, up
+from glassflow_dagster.local.stack import down, ports_beside_others, up
 from glassflow_dagster.orchestration.page_link import PAGE_URL
 from glassflow_dagster.orchestration.values import SHOW_VALUES
 
 _DATA = Path(".glassflow")
-_KAFKA_PORT = int(os.environ.get("GLASSFLOW_KAFKA_PORT", "9092"))
-_CLICKHOUSE_PORT = int(os.environ.get("GLASSFLOW_CLICKHOUSE_PORT", "8123"))
 _DAGSTER_PORT = int(os.environ.get("GLASSFLOW_DAGSTER_PORT", "3000"))
 _UI_PORT = int(os.environ.get("GLASSFLOW_UI_PORT", "8081"))
 # As in the demo, which finds the events in the topics and sends them no second time.
@@ -46,7 +44,8 @@ def main() -> int:
         stopping = True
 
     try:
-        up(_DATA, _KAFKA_PORT, _CLICKHOUSE_PORT, _print_message)
+        kafka_port, clickhouse_port = ports_beside_others(_DATA, _print_message)
+        up(_DATA, kafka_port, clickhouse_port, _print_message)
         home = _DATA.absolute() / "dagster"
         home.mkdir(parents=True, exist_ok=True)
         settings = home / "dagster.yaml"
@@ -55,8 +54,8 @@ def main() -> int:
         for signal_number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signal_number, on_signal)
         environment = {
-            "GLASSFLOW_KAFKA_BROKERS": f"127.0.0.1:{_KAFKA_PORT}",
-            "GLASSFLOW_CLICKHOUSE_URL": f"http://127.0.0.1:{_CLICKHOUSE_PORT}",
+            "GLASSFLOW_KAFKA_BROKERS": f"127.0.0.1:{kafka_port}",
+            "GLASSFLOW_CLICKHOUSE_URL": f"http://127.0.0.1:{clickhouse_port}",
             "DAGSTER_HOME": str(home),
             "DAGSTER_DISABLE_TELEMETRY": "1",
             SHOW_VALUES: "true",
@@ -64,7 +63,7 @@ def main() -> int:
             "GLASSFLOW_DAGSTER_URL": f"http://127.0.0.1:{_DAGSTER_PORT}",
             **os.environ,  # the caller's own settings win
         }
-        fill_topics(f"127.0.0.1:{_KAFKA_PORT}")
+        fill_topics(f"127.0.0.1:{kafka_port}")
         page = subprocess.Popen(
             [sys.executable, "-m", "glassflow_dagster", "ui", "--port", str(_UI_PORT)],
             env=environment, start_new_session=True,

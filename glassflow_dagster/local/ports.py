@@ -1,15 +1,12 @@
-"""Checks of TCP ports on loopback: whether a port is free, and which process holds it."""
+"""TCP ports on loopback: free ones, and whether a port is free."""
 
 import errno
 import random
-import re
 import socket
 from pathlib import Path
 
 from glassflow_dagster.errors import GlassflowError
-
-_LISTEN = "0A"  # the state in /proc/net/tcp
-
+from glassflow_dagster.local.port_holders import holder_of
 
 # Linux's own default where the kernel does not say: the ports from which it serves outgoing connections begin here.
 _DEFAULT_LOWEST_OUTGOING = 32_768
@@ -34,7 +31,7 @@ def free_port() -> int:
     draw = random.SystemRandom()  # not the seeded one: two processes with one seed must not draw the same ports
     for _ in range(_DRAWS):
         port = draw.randrange(_LOWEST, _lowest_outgoing())
-        if port not in _returned and _can_bind(port):
+        if port not in _returned and is_free(port):
             _returned.add(port)
             return port
     raise GlassflowError(f"no free port among {_DRAWS} drawn from {_LOWEST} to {_lowest_outgoing() - 1} of 127.0.0.1")
@@ -49,7 +46,7 @@ def _lowest_outgoing() -> int:
     return lowest if lowest > _LOWEST + _DRAWS else _DEFAULT_LOWEST_OUTGOING
 
 
-def _can_bind(port: int) -> bool:
+def is_free(port: int) -> bool:
     """Return whether a server could listen on the port; connections in TIME_WAIT do not prevent it."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -79,35 +76,7 @@ def require_free(port: int, service: str, option: str) -> None:
         except OSError as error:
             holder = holder_of(port)
             by = f" by {holder}" if holder else ""
+            remedy = holder.remedy if holder else "stop the process that has it"
             raise GlassflowError(
-                f"{service}: port {port} is in use{by}; stop that process, or choose another port with {option} N"
+                f"{service}: port {port} is in use{by}; {remedy}, or choose another port with {option} N"
             ) from error
-
-
-def holder_of(port: int) -> str | None:
-    """Return `command (process id)` of the process that listens on the port; None when it is not visible in /proc."""
-    sockets = _listening(port)
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if any(str(file.readlink()) in sockets for file in (folder / "fd").iterdir()):
-                arguments = (folder / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
-                return f"{Path(arguments[0].decode(errors='replace')).name} (process {folder.name})"
-        except OSError:
-            continue  # the process has ended, or belongs to another user
-    return None
-
-
-def _listening(port: int) -> set[str]:
-    """Return the sockets that listen on the port, as /proc/PID/fd links name them: "socket:[inode]"."""
-    sockets = set()
-    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
-        if not table.exists():
-            continue
-        for row in table.read_text().splitlines()[1:]:  # without the headings
-            fields = row.split()
-            local_address, state = fields[1], fields[3]  # the address ends with the port: four hexadecimal digits
-            has_port = re.search(r":([0-9A-F]{4})$", local_address) and int(local_address[-4:], 16) == port
-            if state == _LISTEN and has_port:
-                inode = fields[9]
-                sockets.add(f"socket:[{inode}]")
-    return sockets

@@ -10,6 +10,7 @@ find the processes by these records, never by name.
 
 import fcntl
 import http
+import os
 import sys
 import time
 import urllib.error
@@ -23,9 +24,12 @@ from pathlib import Path
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.broker import broker_answers, prepare_broker
 from glassflow_dagster.local.object_store import object_store_answers, prepare_object_store
-from glassflow_dagster.local.ports import require_free
+from glassflow_dagster.local.port_holders import holder_of
+from glassflow_dagster.local.ports import free_port, is_free, require_free
 from glassflow_dagster.runtime import direct
 from glassflow_dagster.runtime.process import Background, read_process, start_process, write_process
+
+DEFAULT_KAFKA_PORT, DEFAULT_CLICKHOUSE_PORT = 9092, 8123
 
 # Both usually start within 3 seconds; recovery on a slow disk may need far longer.
 _START_SECONDS = 120
@@ -168,6 +172,32 @@ def up(  # noqa: PLR0913, PLR0917 - a port each
         _require_native_port(clickhouse, running[clickhouse], native_port)
         _start_all(wanted, missing)
         return status(data)
+
+
+def ports_beside_others(data: Path, report: Report) -> tuple[int, int]:
+    """Return the ports of Kafka and of ClickHouse for the stack in a folder, which may be one of several on this host.
+
+    The environment may name them. Else a running server keeps its port; one that is not running gets the default port,
+    or where another process has that, a free one: `report` then says so, and what would free the default.
+    """
+    kafka, clickhouse, _ = _servers(data)
+    return (
+        _port_beside_others(kafka, "GLASSFLOW_KAFKA_PORT", DEFAULT_KAFKA_PORT, report),
+        _port_beside_others(clickhouse, "GLASSFLOW_CLICKHOUSE_PORT", DEFAULT_CLICKHOUSE_PORT, report),
+    )
+
+
+def _port_beside_others(server: _Server, variable: str, default: int, report: Report) -> int:
+    if named := os.environ.get(variable):
+        return int(named)
+    if process := server.running():
+        return process.port
+    if is_free(default):
+        return default
+    port, holder = free_port(), holder_of(default)
+    taken = f"{holder}; to free it, {holder.remedy}" if holder else "another process"
+    report(f"{server.name} gets port {port}, since port {default} is in use by {taken}")
+    return port
 
 
 def _start_all(wanted: Sequence[_Wanted], missing: Sequence[_Wanted]) -> None:

@@ -56,6 +56,11 @@ def test_the_demo_ends_well_and_says_what_arrived(tmp_path: Path) -> None:
     said = " ".join(done.stderr.split())
     assert "all values of the flights equal the file's" in said
     assert "all joined rows equal those recomputed" in said
+    kafka, clickhouse = (f"127.0.0.1:{port}" for port in ports.values())
+    assert f"Kafka ({kafka}) and ClickHouse ({clickhouse}) run on. Stop them with: " in said
+    assert "bin/glassflow-dagster stack down" in said
+    exports = f"export GLASSFLOW_KAFKA_BROKERS={kafka} GLASSFLOW_CLICKHOUSE_URL=http://{clickhouse}"
+    assert exports in said
 
 
 def figures(table: str) -> dict[str, tuple[str, str]]:

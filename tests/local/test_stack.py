@@ -155,6 +155,43 @@ def test_a_port_of_a_stranger_is_named_with_its_holder_and_nothing_starts(option
     assert not list(folder.glob("*.json"))
 
 
+@pytest.mark.servers
+def test_a_port_of_another_stack_is_named_with_its_folder_and_the_command_that_frees_it(
+    running: tuple[Path, stack.StackStatus], folder: Path
+) -> None:
+    other, status = running
+    kafka, clickhouse = _ports(status)
+    remedy = f"stop it with `glassflow-dagster stack down --data {other}`"
+    with pytest.raises(GlassflowError, match=rf"{kafka} is in use by java .* of the stack in {other}; {remedy}"):
+        stack.up(folder, kafka, free_port(), _no_report)
+    with pytest.raises(GlassflowError, match=rf"{clickhouse} is in use by python.* of the stack in {other}; {remedy}"):
+        stack.up(folder, free_port(), clickhouse, _no_report)
+
+
+@pytest.mark.servers
+def test_a_second_stack_gets_ports_of_its_own_and_says_so(
+    running: tuple[Path, stack.StackStatus], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, status = running
+    taken = _ports(status)
+    for name in ("KAFKA", "CLICKHOUSE"):
+        monkeypatch.delenv(f"GLASSFLOW_{name}_PORT", raising=False)
+    monkeypatch.setattr(stack, "DEFAULT_KAFKA_PORT", taken[0])
+    monkeypatch.setattr(stack, "DEFAULT_CLICKHOUSE_PORT", taken[1])
+    reports: list[str] = []
+    own = stack.ports_beside_others(folder, reports.append)
+    assert not set(own) & set(taken)
+    assert [report.split(" is in use by ")[0] for report in reports] == [
+        f"{server} gets port {port}, since port {default}"
+        for server, port, default in zip(("Kafka", "ClickHouse"), own, taken, strict=True)
+    ]
+    assert all(f"glassflow-dagster stack down --data {other}" in report for report in reports)
+    # The stack that has them keeps them, in silence; and the caller's choice is not questioned.
+    assert stack.ports_beside_others(other, pytest.fail) == taken
+    monkeypatch.setenv("GLASSFLOW_KAFKA_PORT", str(taken[0]))
+    assert stack.ports_beside_others(folder, reports.append)[0] == taken[0]
+
+
 def test_one_port_for_both_is_refused(folder: Path) -> None:
     port = free_port()
     with pytest.raises(GlassflowError, match=f"cannot share port {port}"):

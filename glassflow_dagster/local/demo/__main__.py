@@ -6,7 +6,8 @@ Events are sent only once: a second run finds them in the topics and must find t
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -26,12 +27,9 @@ from glassflow_dagster.local.demo.check import (
 )
 from glassflow_dagster.local.demo.pipelines import Demo, JoinDemo, Topic, demos, join_demos
 from glassflow_dagster.local.demo.produce import count_events, create_topic, send
-from glassflow_dagster.local.stack import up
+from glassflow_dagster.local.stack import DEFAULT_CLICKHOUSE_PORT, DEFAULT_KAFKA_PORT, ports_beside_others, status, up
 
 _DATA = Path(".glassflow")
-_KAFKA_PORT = int(os.environ.get("GLASSFLOW_KAFKA_PORT", "9092"))
-_CLICKHOUSE_PORT = int(os.environ.get("GLASSFLOW_CLICKHOUSE_PORT", "8123"))
-_SERVERS = Servers(f"127.0.0.1:{_KAFKA_PORT}", f"http://127.0.0.1:{_CLICKHOUSE_PORT}")
 _SEED = 7
 
 
@@ -45,23 +43,29 @@ def main() -> int:
     except GlassflowError as error:
         console.print(f"error: {error}", style="red", markup=False)
         return 1
+    finally:
+        _say_what_goes_on()
 
 
 def _demo() -> int:
     """Start the stack, run and verify all pipelines, print the counts; return 0 without mistakes, else 1."""
-    console.rule("Kafka and ClickHouse, embedded")
-    up(_DATA, _KAFKA_PORT, _CLICKHOUSE_PORT, console.print)
+    with _compiling():
+        console.rule("Kafka and ClickHouse, embedded")
+        servers = _start_servers()
+        console.rule("Events")
+        for topic in _topics():
+            _send(topic, servers)
     mistakes: list[str] = []
     results, join_results = [], []
     for demo in demos():
-        _send_and_run(demo.pipeline, demo.topic)
-        result = count(demo, _SERVERS)
+        _run(demo.pipeline, servers)
+        result = count(demo, servers)
         results.append((demo, result))
         mistakes += find_mistakes(demo, result)
-    mistakes += different_flights(_SERVERS)
+    mistakes += different_flights(servers)
     for join_demo in join_demos():
-        _send_and_run(join_demo.pipeline, join_demo.left, join_demo.right)
-        join_result = recount(join_demo, _SERVERS)
+        _run(join_demo.pipeline, servers)
+        join_result = recount(join_demo, servers)
         join_results.append((join_demo, join_result))
         mistakes += find_join_mistakes(join_demo, join_result)
     _print_demos(results)
@@ -82,18 +86,59 @@ def _demo() -> int:
     return 1 if mistakes else 0
 
 
-def _send_and_run(pipeline: str, *topics: Topic) -> None:
-    """Send the events that the topics do not hold yet, then run the pipeline until it has caught up."""
-    console.rule(f"Pipeline {pipeline}")
-    for topic in topics:
-        _send(topic)
-    _run(pipeline)
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Compile the Scala sources beside the block, unless the cache has them; afterwards wait for the compiler.
+
+    Then a warm-up run begins, which writes Java's class data archive while the first pipelines run without it.
+    """
+    module = "glassflow_dagster.stream.scala.build"
+    with subprocess.Popen([sys.executable, "-m", module], stdout=sys.stderr) as compiler:
+        yield
+    if compiler.returncode:
+        raise GlassflowError("the Scala sources were not compiled; the lines above say why")
+    module = "glassflow_dagster.stream.spark.cds_archive"
+    subprocess.run([sys.executable, "-m", module, "--background"], stdout=sys.stderr, check=True)
 
 
-def _send(topic: Topic) -> None:
+def _start_servers() -> Servers:
+    """Start the embedded Kafka and ClickHouse on the ports of the environment, or on ports that are free."""
+    kafka, clickhouse = ports_beside_others(_DATA, _print)
+    up(_DATA, kafka, clickhouse, _print)
+    return Servers(f"127.0.0.1:{kafka}", f"http://127.0.0.1:{clickhouse}")
+
+
+def _say_what_goes_on() -> None:
+    """Print which servers run on after the demo, how other commands reach them, and how to stop them."""
+    servers = status(_DATA)
+    running = [server for server in servers.servers if server.running]
+    if not running:
+        return
+    names = " and ".join(f"{server.name} ({server.address})" for server in running)
+    _print(f"{names} run on. Stop them with: {Path(sys.executable).with_name('glassflow-dagster')} stack down")
+    if (servers.kafka.port, servers.clickhouse.port) != (DEFAULT_KAFKA_PORT, DEFAULT_CLICKHOUSE_PORT):
+        _print(
+            f"Other commands reach them after: export GLASSFLOW_KAFKA_BROKERS={servers.kafka.address} "
+            f"GLASSFLOW_CLICKHOUSE_URL=http://{servers.clickhouse.address}"
+        )
+
+
+def _print(text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _topics() -> list[Topic]:
+    """Return the topics of all pipelines."""
+    return [
+        *(demo.topic for demo in demos()),
+        *(topic for join_demo in join_demos() for topic in (join_demo.left, join_demo.right)),
+    ]
+
+
+def _send(topic: Topic, servers: Servers) -> None:
     """Send a topic's events unless it has all of them; raises when it holds another number of events."""
-    create_topic(_SERVERS.brokers, topic.name)
-    present = count_events(_SERVERS.brokers, topic.name)
+    create_topic(servers.brokers, topic.name)
+    present = count_events(servers.brokers, topic.name)
     if present == topic.sent:
         console.print(f"topic {topic.name} has its {present:,} events already")
         return
@@ -105,15 +150,16 @@ def _send(topic: Topic) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(f"sending to topic {topic.name}", total=topic.sent)
-        send(_SERVERS.brokers, topic.name, topic.events(), _SEED, lambda count: progress.update(task, completed=count))
+        send(servers.brokers, topic.name, topic.events(), _SEED, lambda count: progress.update(task, completed=count))
 
 
-def _run(pipeline: str) -> None:
+def _run(pipeline: str, servers: Servers) -> None:
     """Run a pipeline in a process of its own until it has read all records; raises when it fails."""
+    console.rule(f"Pipeline {pipeline}")
     environment = {
         **os.environ,
-        "GLASSFLOW_KAFKA_BROKERS": _SERVERS.brokers,
-        "GLASSFLOW_CLICKHOUSE_URL": _SERVERS.clickhouse,
+        "GLASSFLOW_KAFKA_BROKERS": servers.brokers,
+        "GLASSFLOW_CLICKHOUSE_URL": servers.clickhouse,
     }
     command = [sys.executable, "-m", "glassflow_dagster", "run", f"pipelines/{pipeline}.yaml", "--until-caught-up"]
     completed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
