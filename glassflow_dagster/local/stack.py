@@ -195,7 +195,7 @@ def _port_beside_others(server: _Server, variable: str, default: int, report: Re
     if is_free(default):
         return default
     port, holder = free_port(), holder_of(default)
-    taken = f"{holder}; to free it, {holder.remedy}" if holder else "another process"
+    taken = f"{holder}; {holder.remedy} to have that port" if holder else "another process"
     report(f"{server.name} gets port {port}, since port {default} is in use by {taken}")
     return port
 
