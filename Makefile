@@ -18,11 +18,13 @@ setup-all: setup ## also the jars of every kind of state and of Amazon MSK, and 
 	$(BIN)/python -m glassflow_dagster.stream.spark.cds_archive
 
 # uv reads the same lock file as pip and installs in parallel. The editable install needs no separate build environment.
+# Of pyspark there are only sources: to compress its wheel, which is unpacked at once, would take most of the time.
 $(LIBRARIES): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9,<1"
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock \
+	  --config-settings-package "pyspark:--build-option=--compression=stored"
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $(LIBRARIES)
 

@@ -23,6 +23,8 @@ _TRIES = 4
 _PAUSE_SECONDS = 1.0
 _TIMEOUT_SECONDS = 60
 _CHUNK_BYTES = 1024 * 1024
+# Lines about the progress.
+_REPORTS = 5
 
 # Answers that another attempt may change: timeout, too many requests, and all from 500.
 _TRANSIENT = {408, 429}
@@ -36,12 +38,13 @@ def download(jars: Sequence[Jar], repository: str, folder: Path, report: Callabl
     progress. Raises `GlassflowError` with the first jar that could not be downloaded and why, without a remedy; the
     other jars are then not downloaded to their end.
     """
-    downloads = _Downloads(repository, folder)
+    downloads, step = _Downloads(repository, folder), max(1, len(jars) // _REPORTS)
     with ThreadPoolExecutor(_AT_ONCE, "jars") as pool:
         try:
             for count, done in enumerate(as_completed([pool.submit(downloads.fetch, jar) for jar in jars]), 1):
                 done.result()
-                report(f"{count} of {len(jars)} jars")
+                if count % step == 0 or count == len(jars):
+                    report(f"{count} of {len(jars)} jars")
         except BaseException:
             downloads.stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
