@@ -98,7 +98,7 @@ def _compiling() -> Iterator[None]:
     if compiler.returncode:
         raise GlassflowError("the Scala sources were not compiled; the lines above say why")
     module = "glassflow_dagster.stream.spark.cds_archive"
-    subprocess.run([sys.executable, "-m", module, "--background"], stdout=sys.stderr, check=True)
+    subprocess.run([sys.executable, "-m", module, "--background", "--low-priority"], stdout=sys.stderr, check=True)
 
 
 def _start_servers() -> Servers:

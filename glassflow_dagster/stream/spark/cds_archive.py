@@ -90,10 +90,10 @@ def make_archive(report: Callable[[str], None]) -> None:
         _remove_orphans(folder)
 
 
-def make_in_background(report: Callable[[str], None]) -> None:
+def make_in_background(report: Callable[[str], None], *options: str) -> None:
     """Start a process that creates the archive, if there is none yet, and return: drivers work without it.
 
-    The process outlives this one, and leaves the processor to others. Its messages go to a log in the cache.
+    The process outlives this one. Its messages go to a log in the cache. options: of this module's command.
     """
     java = find_java()
     folder = _folder(java, driver_jars(report))
@@ -102,7 +102,7 @@ def make_in_background(report: Callable[[str], None]) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(_LOG).open("w") as log:
         subprocess.Popen(
-            [sys.executable, "-m", "glassflow_dagster.stream.spark.cds_archive", _LOW_PRIORITY],
+            [sys.executable, "-m", "glassflow_dagster.stream.spark.cds_archive", *options],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             # A group, so that Ctrl-C does not end it, but no session: the scheduler would give that as much time as all
             # processes of this one together, whatever its priority.
@@ -172,9 +172,12 @@ def _folder(runtime: JavaRuntime, jars: Sequence[Path]) -> Path:
 
 def main(options: Sequence[str]) -> None:
     """Create the archive, or start a process that does."""
+    if _BACKGROUND in options:
+        make_in_background(print, *(option for option in options if option != _BACKGROUND))
+        return
     if _LOW_PRIORITY in options:
         os.nice(_NICENESS)
-    (make_in_background if _BACKGROUND in options else make_archive)(print)
+    make_archive(print)
 
 
 if __name__ == "__main__":

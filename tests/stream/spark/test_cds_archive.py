@@ -94,10 +94,12 @@ def test_an_archive_that_java_did_not_write_to_its_end_is_none(tmp_path: Path) -
 
 def test_a_process_in_the_background_makes_the_archive_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cds_archive, "_folder", lambda *_: tmp_path / "classes")
+    java = find_java()
+    monkeypatch.setattr(cds_archive, "find_java", lambda: java)
     started: list[list[str]] = []
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
     said: list[str] = []
-    cds_archive.make_in_background(said.append)
+    cds_archive.make_in_background(said.append, "--low-priority")
     assert [command[1:] for command in started] == [["-m", cds_archive.__name__, "--low-priority"]]
     assert str(tmp_path / "warmup.log") in said[-1]
     (tmp_path / "classes").mkdir()
