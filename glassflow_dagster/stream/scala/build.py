@@ -79,6 +79,9 @@ def _compile(sources: list[Path], libraries: list[Path], jar: Path) -> None:
 
 
 if __name__ == "__main__":
-    print(state_jar(print))
-    if "--all" in sys.argv[1:]:
-        print(azure_jars(print)[0])
+    try:
+        print(state_jar(print))
+        if "--all" in sys.argv[1:]:
+            print(azure_jars(print)[0])
+    except GlassflowError as error:
+        sys.exit(f"error: {error}")

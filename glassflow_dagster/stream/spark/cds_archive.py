@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.cache import cache_folder, exclusive, filled
 from glassflow_dagster.runtime.jars import ensure_jars
 from glassflow_dagster.runtime.java import JavaRuntime, find_java
@@ -181,4 +182,7 @@ def main(options: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except GlassflowError as error:
+        sys.exit(f"error: {error}")
