@@ -11,6 +11,7 @@ from glassflow_dagster.cli.options import (
     given_schema_options,
     report,
 )
+from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.given_schema import GivenSchema
 from glassflow_dagster.inference.servers import Servers
 
@@ -54,6 +55,10 @@ def _require_registry_url(_context: click.Context, _parameter: click.Parameter, 
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True,
     help="Time limit for reading, in seconds.",
 )  # fmt: skip
+@click.option(
+    "--output", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the definition to this file, which must not exist, instead of printing it.",
+)  # fmt: skip
 @exit_on_error
 def infer(
     topic: str,
@@ -65,6 +70,7 @@ def infer(
     pipeline_id: str | None,
     messages: int,
     timeout: float,
+    output: Path | None,
 ) -> None:
     """Read some messages of a topic and print a pipeline definition for them, with comments that give the reasons.
 
@@ -74,16 +80,31 @@ def infer(
     """
     if schema is not None and schema_registry is not None:
         raise click.UsageError("give the schema with --schema or by --schema-registry, not with both")
+    if output is not None and output.exists():
+        raise GlassflowError(f"{output} exists; remove it, or write to another file")
     from glassflow_dagster.inference.topic import propose_for_topic
 
     servers = Servers(brokers, source, clickhouse_url, schema_registry)
     proposal = propose_for_topic(topic, servers, pipeline_id, messages, timeout, report, schema)
-    # YAML has escapes of its own.
-    click.echo(proposal.text, nl=False)
+    if output is None:
+        # YAML has escapes of its own.
+        click.echo(proposal.text, nl=False)
+    else:
+        _write(output, proposal.text)
     if not proposal.complete:
         report(f"warning: stopped reading after {proposal.messages:,} messages; --timeout gives it more time")
-    file = f"pipelines/{proposal.pipeline_id}.yaml"
+    file = output or Path("pipelines") / f"{proposal.pipeline_id}.yaml"
+    step = f"review {file}" if output else f"save the definition as {file}, review it"
     report(
-        f"read {proposal.messages:,} of about {proposal.estimated_messages:,} messages; next: save the definition as "
-        f"{file}, review it, then: glassflow-dagster run {file} --until-caught-up"
+        f"read {proposal.messages:,} of about {proposal.estimated_messages:,} messages; next: {step}, then: "
+        f"glassflow-dagster run {file} --until-caught-up"
     )
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a new file; raises GlassflowError where that is not possible."""
+    try:
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(text)
+    except OSError as error:
+        raise GlassflowError(f"{file} cannot be written ({error.strerror}); name another file") from error

@@ -84,6 +84,32 @@ def test_the_definition_goes_to_stdout_and_what_to_do_next_to_stderr(topic: str,
 
 
 @pytest.mark.servers
+def test_a_file_of_the_definition_is_written_only_if_there_is_one(topic: str, stack: Stack, tmp_path: Path) -> None:
+    file = tmp_path / "orders.yaml"
+    failed = infer("no-such-topic", "--output", str(file), **stack.environment)
+    assert (failed.exit_code, file.exists()) == (1, False)
+
+    done = infer(topic, "--output", str(file), **stack.environment)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert f"next: review {file}, then: glassflow-dagster run {file} --until-caught-up\n" in done.stderr
+    text = file.read_text()
+    assert yaml.safe_load(text)["sources"][0]["topic"] == topic
+
+    again = infer(topic, "--output", str(file), **stack.environment)
+    assert (again.exit_code, again.stderr) == (1, f"error: {file} exists; remove it, or write to another file\n")
+    assert file.read_text() == text
+
+
+@pytest.mark.servers
+def test_a_file_that_cannot_be_written_is_one_line(topic: str, stack: Stack, tmp_path: Path) -> None:
+    file = tmp_path / "missing" / "orders.yaml"
+    done = infer(topic, "--output", str(file), **stack.environment)
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (
+        1, f"error: {file} cannot be written (No such file or directory); name another file"
+    )  # fmt: skip
+
+
+@pytest.mark.servers
 def test_a_password_in_an_address_is_not_printed(topic: str, stack: Stack) -> None:
     done = infer(topic, "--brokers", stack.kafka, "--clickhouse-url", "https://w:hunter2@ch/events")
     connection = parsed(done)["sink"]["connection_params"]
