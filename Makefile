@@ -81,17 +81,14 @@ test-kubernetes: setup ## the runner on a real kube-apiserver, with pods; as roo
 	$(BIN)/python -m tests.kubernetes.programs
 	GLASSFLOW_TEST_KUBERNETES=1 $(BIN)/python -m pytest tests/control/runners/test_contract.py tests/control/runners/test_on_kubernetes.py -k "kubeflow or apache or accounts"
 
-faults: setup ## runs the missing repetitions of the fault matrix (`make test`: a sample); writes docs/faults.md
-	$(BIN)/python -m tests.faults
+faults: setup ## one repetition of each fault on each workload; OPTIONS='--kind "answer cut" --seed 7' runs one
+	$(BIN)/python -m tests.faults $(OPTIONS)
 
-REPETITIONS := 20
+faults-replicas: setup ## the same of faults with replicated tables (Linux on x86-64)
+	$(BIN)/python -m tests.replicas.faults $(OPTIONS)
 
-faults-replicas: setup ## runs the missing repetitions of the faults with replicated tables (Linux on x86-64); REPETITIONS=n
-	$(BIN)/python -m tests.replicas.faults replicas --repetitions $(REPETITIONS)
-	$(BIN)/python -m tests.replicas.faults quorum --repetitions $(REPETITIONS)
-
-faults-cluster: setup ## runs the missing repetitions of the faults on several hosts (network namespaces, as root); REPETITIONS=n
-	$(BIN)/python -m tests.cluster.faults --repetitions $(REPETITIONS)
+faults-cluster: setup ## the same of faults on several hosts (network namespaces, as root)
+	$(BIN)/python -m tests.cluster.faults $(OPTIONS)
 
 alerts: setup ## fires every alert by a fault on a real pipeline
 	$(BIN)/python -m pytest tests/monitoring/test_alerts.py
@@ -99,7 +96,7 @@ alerts: setup ## fires every alert by a fault on a real pipeline
 soak: setup ## eight minutes at 5,000 events a second, with a fault every 20 to 60 seconds
 	$(BIN)/python -m tests.faults.soak
 
-two-drivers: setup ## two drivers on two hosts (network namespaces, as root) under faults: a hundred seeds, 40 minutes
+two-drivers: setup ## two drivers on two hosts (network namespaces, as root): one seed of each kind of fault
 	$(BIN)/python -m tests.cluster.two_drivers
 
 # Not --quiet, which hides the warnings that --strict counts.
@@ -134,7 +131,7 @@ BENCHMARKS := start capacity fleet shapes formats routes scale throughput peers 
 
 bench: $(addprefix bench-,$(BENCHMARKS)) ## all benchmarks, five runs each: takes hours, on an otherwise idle machine
 
-# One benchmark; its figures go to docs/performance.md. benchmarks/NAME.py says what it measures. OPTIONS="--runs 1".
+# One benchmark; its figures go to docs/evidence. benchmarks/NAME.py says what it measures. OPTIONS="--runs 1".
 bench-%: setup
 	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(OPTIONS)
 	$(BIN)/python -m benchmarks.report

@@ -1,4 +1,4 @@
-"""Two seeds of two drivers on two hosts; `python -m tests.cluster.two_drivers` runs a hundred."""
+"""Two seeds of two drivers on two hosts; `python -m tests.cluster.two_drivers` runs each kind."""
 
 import pytest
 

@@ -1,9 +1,9 @@
 """Two drivers of one pipeline on two hosts that share servers and an object store: exactly one goes on.
 
-Run `python -m tests.cluster.two_drivers --seeds 100`. Each seed begins with a driver on one host. It gets records, and
-in their midst something happens to its host or to the other one, and another driver is started there: processes are
-suspended, the network is cut, the clock is wrong, or both drivers start at once. Then all is put right again. One
-driver must have ended, the other one must have read all records, and no row may be lost or doubled.
+Run `python -m tests.cluster.two_drivers`: one seed of each kind. A seed begins with a driver on one host. It gets
+records, and in their midst something happens to its host or to the other one, and another driver is started there:
+processes are suspended, the network is cut, the clock is wrong, or both drivers start at once. Then all is put right
+again. One driver must have ended, the other one must have read all records, and no row may be lost or doubled.
 """
 
 import argparse
@@ -342,8 +342,8 @@ def running_world() -> Iterator[World]:
 def main() -> int:
     """Run the seeds; return 1 where one was wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.two_drivers", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=100)
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=len(KINDS), help="how many; each kind in turn")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     arguments = parser.parse_args()
     if reason := missing():
         print(f"not possible here: {reason}", file=sys.stderr)

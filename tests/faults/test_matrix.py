@@ -1,6 +1,6 @@
 """A small random draw of the fault matrix, and tests that the harness detects wrong results.
 
-The report's header shows the seed; `GLASSFLOW_FAULT_SEED=n` repeats the draw. `make faults` runs the whole matrix.
+The report's header shows the seed; `GLASSFLOW_FAULT_SEED=n` repeats the draw. `make faults` runs each kind once.
 """
 
 import http.client

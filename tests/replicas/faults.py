@@ -1,20 +1,21 @@
-"""Run the matrix of faults with replicated tables: `python -m tests.replicas.faults replicas`, or `quorum`.
+"""Run faults with replicated tables, and print what each came to: one repetition of each kind on each workload.
 
-Results accumulate where those of `tests.faults` do.
+`python -m tests.replicas.faults --workload quorum --kind "replica killed" --seed 7` runs one; `--list` shows what
+there is.
 """
 
 import sys
 import tempfile
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.faults.one_column import OneColumn, Repetitions
 from tests.faults.repetition import Outcome, repeat_in
+from tests.faults.runner import Matrix, Repetitions
 from tests.replicas.fault_kinds import KINDS, QUORUM, REPLICAS
 from tests.replicas.fault_world import QuorumWorkload, ReplicatedWorkload, ReplicatedWorld, running_replicas
 
 WORKLOADS = {REPLICAS: ReplicatedWorkload, QUORUM: QuorumWorkload}
+MATRIX = Matrix(KINDS, [*WORKLOADS])
 
 
 def run_pass(workload: str, repetitions: Repetitions) -> Iterator[Outcome]:
@@ -24,16 +25,10 @@ def run_pass(workload: str, repetitions: Repetitions) -> Iterator[Outcome]:
         yield from repeat_in(world, workload, repetitions)
 
 
-def main() -> int:
-    """Run the missing repetitions of the workload that the first argument names; return 1 where one was wrong."""
-    workload, *words = sys.argv[1:] or [""]
-    if workload not in WORKLOADS:
-        print(f"usage: python -m tests.replicas.faults {{{','.join(WORKLOADS)}}} ...", file=sys.stderr)
-        return 2
-    kinds = [kind for kind in KINDS if workload in kind.workloads]
-    column = OneColumn(workload, kinds, partial(run_pass, workload), most=10)
-    return column.main(f"tests.replicas.faults {workload}", __doc__, words)
+def main(words: Sequence[str]) -> int:
+    """Run what the words of the command line choose; return 1 if anything was wrong."""
+    return MATRIX.run(run_pass, MATRIX.parse("tests.replicas.faults", __doc__, words))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

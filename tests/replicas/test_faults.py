@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.results import Results
 from tests.replicas.conftest import with_replicas
-from tests.replicas.fault_kinds import KINDS, REPLICAS
+from tests.replicas.fault_kinds import KINDS
 from tests.replicas.fault_world import ReplicatedWorkload, ReplicatedWorld, running_replicas
 from tests.replicas.faults import WORKLOADS, run_pass
 from tests.support.variants import fault_seed
@@ -43,11 +42,3 @@ def test_a_row_that_the_replicas_lack_is_seen_on_each(tmp_path: Path) -> None:
             ]  # fmt: skip
         finally:
             world.end()
-
-
-def test_the_page_has_a_line_for_each_fault_of_replicas(tmp_path: Path) -> None:
-    results = Results.read(tmp_path / "none.json")
-    results.found[REPLICAS] = {"replica lags": {"abc": {"exact": [0, 1], "wrong": []}}}
-    page = results.page()
-    assert "| replica lags | one fetches no parts for up to two sessions | 2 (abc) |  |" in page
-    assert all(f"| {kind.name} | " in page for kind in KINDS)
