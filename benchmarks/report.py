@@ -1,14 +1,15 @@
-"""Write the results into docs/performance.md, and draw one plot of each beside it.
+"""Write the results into the pages of docs/evidence, and draw one plot of each beside them.
 
-The page is written by hand except for its blocks between `<!-- results: NAME -->` and `<!-- end of results -->`. Each
-block is generated from benchmarks/results/NAME.json, with docs/performance/NAME.svg, or says that it is not measured
-yet.
+The pages are written by hand except for their blocks between `<!-- results: NAME -->` and `<!-- end of results -->`.
+Each block is generated from benchmarks/results/NAME.json, with docs/evidence/plots/NAME.svg, or says that it is not
+measured yet. A block `<!-- plot: NAME -->` has the plot alone, and the commit. Each result has one block of results.
 
     python -m benchmarks.report
 """
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
@@ -16,9 +17,9 @@ from typing import Any
 
 from benchmarks.results import RESULTS
 
-PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
-PLOTS = PAGE.with_suffix("")
-_BLOCK = re.compile(r"<!-- results: (?P<name>\w+) -->\n.*?<!-- end of results -->", re.DOTALL)
+PAGES = Path(__file__).parent.parent / "docs" / "evidence"
+PLOTS = PAGES / "plots"
+_BLOCK = re.compile(r"<!-- (?P<kind>results|plot): (?P<name>\w+) -->\n.*?<!-- end of results -->", re.DOTALL)
 # Figures from this size on are shown without decimals, smaller ones with three digits.
 _WHOLE = 100
 
@@ -28,12 +29,15 @@ _COLOUR, _SPREAD, _TEXT = "#4c78a8", "#1f2d3d", "#57606a"
 
 
 def main() -> None:
-    """Write the page and its plots."""
+    """Write the pages and their plots."""
     results = read_results(RESULTS)
     PLOTS.mkdir(exist_ok=True)
     for name, result in results.items():
         (PLOTS / f"{name}.svg").write_text(plot(result), encoding="utf-8")
-    PAGE.write_text(render(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+    pages = {file: file.read_text(encoding="utf-8") for file in PAGES.glob("*.md")}
+    require_a_block_for_each(results, pages.values())
+    for file, page in pages.items():
+        file.write_text(render(page, results), encoding="utf-8")
 
 
 def read_results(folder: Path) -> dict[str, dict[str, Any]]:
@@ -41,34 +45,56 @@ def read_results(folder: Path) -> dict[str, dict[str, Any]]:
     return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))}
 
 
-def render(page: str, results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the page with each block generated from its results.
+def require_a_block_for_each(results: Iterable[str], pages: Iterable[str]) -> None:
+    """Raise SystemExit for results without a block of results, which nobody would see, or with several."""
+    blocks = Counter(match["name"] for page in pages for match in _BLOCK.finditer(page) if match["kind"] == "results")
+    if wrong := [name for name in results if blocks[name] != 1]:
+        raise SystemExit(
+            f"docs/evidence must have one `<!-- results: NAME -->` for each of: {', '.join(sorted(wrong))}; "
+            "add it to a page, or remove the file of results"
+        )
 
-    Raises SystemExit for results without a block, which nobody would see.
-    """
-    if without := set(results) - {match["name"] for match in _BLOCK.finditer(page)}:
-        names = ", ".join(sorted(without))
-        raise SystemExit(f"docs/performance.md has no `<!-- results: NAME -->` for {names}; add it, or remove the file")
+
+def render(page: str, results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a page with each block generated from its results; a remark that occurs twice on a page is shown once."""
+    said: set[str] = set()
 
     def block(match: re.Match[str]) -> str:
-        name = match["name"]
-        lines = _lines(name, results[name]) if name in results else ["Not measured yet."]
-        return "\n".join([f"<!-- results: {name} -->", *lines, "<!-- end of results -->"])
+        kind, name = match["kind"], match["name"]
+        lines: Iterable[str] = ["Not measured yet."]
+        if name in results:
+            lines = _results(name, results[name], said) if kind == "results" else _plot(name, results[name])
+        return "\n".join([f"<!-- {kind}: {name} -->", *lines, "<!-- end of results -->"])
 
     return _BLOCK.sub(block, page)
 
 
-def _lines(name: str, result: Mapping[str, Any]) -> Iterable[str]:
+def _results(name: str, result: Mapping[str, Any], said: set[str]) -> Iterable[str]:
     yield _provenance(result)
     yield ""
     yield from table(result["cases"])
     yield ""
-    yield f"![{_words(_plotted(result))}]({PLOTS.name}/{name}.svg)"
-    remarks = {case: content["remarks"] for case, content in result["cases"].items() if content["remarks"]}
-    if remarks:
+    yield _picture(name, result)
+    texts = (
+        f"- **{case}**: " + " ".join(f"*{title}*: {text.rstrip('.')}." for title, text in content["remarks"].items())
+        for case, content in result["cases"].items()
+        if content["remarks"]
+    )
+    new = [text for text in texts if text not in said]
+    said.update(new)
+    if new:
         yield ""
-    for case, texts in remarks.items():
-        yield f"- **{case}**: " + " ".join(f"*{name}*: {text.rstrip('.')}." for name, text in texts.items())
+    yield from new
+
+
+def _plot(name: str, result: Mapping[str, Any]) -> Iterable[str]:
+    yield _picture(name, result)
+    yield ""
+    yield f"`{result['command']}`, finished {result['finished'][:10]} at commit {result['commit'][:10]}."
+
+
+def _picture(name: str, result: Mapping[str, Any]) -> str:
+    return f"![{_words(_plotted(result))}]({PLOTS.name}/{name}.svg)"
 
 
 def _provenance(result: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The format of result files, benchmarks/results/NAME.json; `benchmarks.report` writes docs/performance.md from them.
+"""The format of result files, benchmarks/results/NAME.json; `benchmarks.report` writes docs/evidence from them.
 
     {"benchmark": ..., "command": ..., "finished": ..., "commit": ..., "machine": {...}, "versions": {...},
      "parameters": {...}, "load": [1-minute load before each run],
@@ -120,7 +120,7 @@ class Runs:
             },
         }
         file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        say(f"{file} written; `python -m benchmarks.report` puts what lies in {RESULTS.name} into docs/performance.md")
+        say(f"{file} written; `python -m benchmarks.report` puts what lies in {RESULTS.name} into docs/evidence")
 
 
 def spread(values: list[float]) -> dict[str, object]:

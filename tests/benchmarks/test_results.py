@@ -9,7 +9,7 @@ from benchmarks.events import can_stay, distinct, event, key, numbers
 from benchmarks.peers.__main__ import PEERS
 from benchmarks.peers.peer import Peer, sections
 from benchmarks.pipelines import Batch, second_half
-from benchmarks.report import PAGE, plot, read_results, render, table
+from benchmarks.report import PAGES, plot, read_results, render, require_a_block_for_each, table
 from benchmarks.results import RESULTS, Runs, percentile, spread, turns
 from benchmarks.steady_state import Expected, Sample, rates
 
@@ -161,9 +161,30 @@ def test_a_block_of_the_page_is_made_of_its_results_and_the_rest_stays() -> None
     assert render(made, {"some": result(case={"p50_ms": figure(400, 500, 600)})}) == made
 
 
-def test_results_without_a_block_are_refused() -> None:
-    with pytest.raises(SystemExit, match="no `<!-- results: NAME -->` for some"):
-        render("", {"some": result(case={"p50_ms": figure(1)})})
+def test_a_block_of_a_plot_has_no_table() -> None:
+    made = render("<!-- plot: some -->\n<!-- end of results -->\n", {"some": result(case={"p50_ms": figure(4)})})
+    assert made.splitlines() == [
+        "<!-- plot: some -->",
+        "![p50 ms](plots/some.svg)",
+        "",
+        "`python -m benchmarks.some`, finished 2026-01-01 at commit 0123456789.",
+        "<!-- end of results -->",
+    ]
+
+
+def test_a_remark_is_shown_once_on_a_page() -> None:
+    remarked = result(case={"p50_ms": figure(4)})
+    remarked["cases"] = {"a peer": {"figures": {"p50_ms": figure(4)}, "remarks": {"how": "a set"}}}
+    page = "".join(f"<!-- results: {name} -->\n<!-- end of results -->\n" for name in ("some", "other"))
+    assert render(page, {"some": remarked, "other": remarked}).count("- **a peer**: *how*: a set.") == 1
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_results_with_no_block_or_two_are_refused(times: int) -> None:
+    page = "<!-- plot: some -->\n<!-- end of results -->\n<!-- results: some -->\n<!-- end of results -->\n"
+    require_a_block_for_each(["some"], [page])
+    with pytest.raises(SystemExit, match="must have one `<!-- results: NAME -->` for each of: some"):
+        require_a_block_for_each(["some"], [page] * times)
 
 
 def test_a_plot_has_a_bar_a_case_and_escapes_names() -> None:
@@ -172,9 +193,11 @@ def test_a_plot_has_a_bar_a_case_and_escapes_names() -> None:
     assert "a &lt; b" in drawn
 
 
-def test_the_page_shows_what_the_results_say() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert render(page, read_results(RESULTS)) == page
+def test_the_pages_show_what_the_results_say() -> None:
+    results = read_results(RESULTS)
+    pages = {file.name: file.read_text(encoding="utf-8") for file in PAGES.glob("*.md")}
+    require_a_block_for_each(results, pages.values())
+    assert {name: render(page, results) for name, page in pages.items()} == pages
 
 
 @pytest.mark.parametrize("peer", PEERS.values(), ids=lambda peer: peer.name)
