@@ -154,7 +154,7 @@ def _commands(failures: Mapping[str, str]) -> str:
         "",
         "The guides describe the tasks: [definitions](../guides/definitions.md), [tables](../guides/tables.md),",
         "[operating](../guides/operating.md), [recovery](../guides/recovery.md),",
-        "[dead letters](../guides/dead-letters.md), [OTLP](../guides/otlp-receiver.md),",
+        "[dead letters](../guides/dead-letters.md), [OTLP](../tutorials/otlp.md),",
         "[the HTTP API](../guides/http.md). [Checks](checks.md) says what `verify` compares.",
     ]
     for path, command in found.items():

@@ -199,12 +199,17 @@ def invoke(*arguments: str, environment: dict[str, str] | None = None) -> Finish
     return Finished(done.exit_code, done.stdout, done.stderr)
 
 
-def tutorial(page: str, pipeline: Pipeline, replaced: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+def tutorial(
+    page: str, pipeline: Pipeline, replaced: Mapping[str, str], section: str = ""
+) -> tuple[str, dict[str, str]]:
     """Return a tutorial's text for the pipeline's own servers, and its last block of each language.
 
     replaced: further parts of the text, each of which must be there, and what takes their place.
+    section: the heading of the one section that is meant; without it, the whole page.
     """
     text = (Path(__file__).parents[2] / "docs" / "tutorials" / f"{page}.md").read_text()
+    if section:
+        [text] = re.findall(rf"^## {section}\n.*?(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
     servers = {
         "127.0.0.1:9092": pipeline.brokers,
         "port: 8123": f"port: {pipeline.clickhouse_port}",

@@ -317,7 +317,7 @@ def test_an_event_without_a_key_is_a_dead_letter(spans: Pipeline) -> None:
 @pytest.mark.long
 def test_an_attribute_of_a_key_is_empty_in_an_event_without_it(pipeline: Pipeline) -> None:
     """The guide's example."""
-    [example] = re.findall(r"- \{type: otlp\.logs.*?```", Path("docs/guides/definitions.md").read_text(), re.DOTALL)
+    [example] = re.findall(r"- \{type: otlp\.logs.*?```", Path("docs/guides/formats.md").read_text(), re.DOTALL)
     [keys] = re.findall(r"keys: \[(.*)\], time_window", example)
     pipeline.fields, pipeline.source = [], {"type": "otlp.logs"}
     pipeline.columns = {"timestamp": "DateTime64(9)", "body": "String", "attributes.log.record.uid": "String"}

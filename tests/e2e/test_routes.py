@@ -320,9 +320,8 @@ def test_dagster_shows_each_table(routed: Pipeline) -> None:
 
 def test_the_tutorial_does_what_it_says(pipeline: Pipeline, tmp_path: Path) -> None:
     topic, state = f"{pipeline.name}.shop", pipeline.state
-    text, blocks = tutorial(
-        "routes", pipeline, {'"shop_events"': f'"{topic}"', "topic: shop_events": f"topic: {topic}"}
-    )
+    own = {'"shop_events"': f'"{topic}"', "topic: shop_events": f"topic: {topic}"}
+    text, blocks = tutorial("topics", pipeline, own, "One topic into many tables")
     (tmp_path / "send.py").write_text(blocks["python"])
     subprocess.run([sys.executable, tmp_path / "send.py"], check=True)
     database, pipeline.name = pipeline.name, "shop_events"

@@ -253,7 +253,7 @@ def test_the_tutorial_does_what_it_says(pipeline: Pipeline, tmp_path: Path) -> N
     database, prefix = pipeline.name, f"{pipeline.name}."
     text, blocks = tutorial("topics", pipeline, {
         'f"shop.{shop}"': f'f"{prefix}{{shop}}"', "topic_pattern: shop\\.": f"topic_pattern: {pipeline.name}\\.",
-    })  # fmt: skip
+    }, "Many topics into one table")  # fmt: skip
     (tmp_path / "send.py").write_text(blocks["python"])
     sent = re.findall(r"^python send.py (\w+) (\d+)$", text, re.MULTILINE)
 

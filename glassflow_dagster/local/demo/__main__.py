@@ -170,14 +170,14 @@ def _run(pipeline: str, servers: Servers) -> None:
 def _print_demos(results: list[tuple[Demo, Result]]) -> None:
     """Print the counts of the pipelines with one topic."""
     table_rows: list[tuple[str, Callable[[Demo, Result], int]]] = [
-        ("events in Kafka (counted apart)", lambda _, r: r.in_topic),
+        ("events in Kafka (counted again)", lambda _, r: r.in_topic),
         ("read", lambda _, r: r.ledger["read"]),
         ("duplicates dropped", lambda _, r: r.ledger["duplicates"]),
         ("dead letters", lambda _, r: r.ledger["dead_letters"]),
         ("written", lambda _, r: r.ledger["written"]),
-        ("unique events sent (counted apart)", lambda d, _: d.unique),
-        ("rows in ClickHouse (counted apart)", lambda _, r: r.rows),
-        ("residual duplicates (counted apart)", lambda _, r: r.rows - r.unique_rows),
+        ("unique events sent (counted again)", lambda d, _: d.unique),
+        ("rows in ClickHouse (counted again)", lambda _, r: r.rows),
+        ("residual duplicates (counted again)", lambda _, r: r.rows - r.unique_rows),
     ]
     figures = {name: [value(demo, result) for demo, result in results] for name, value in table_rows}
     _print_figures("What was sent, and what arrived", [demo.pipeline for demo, _ in results], figures)
@@ -186,8 +186,8 @@ def _print_demos(results: list[tuple[Demo, Result]]) -> None:
 def _print_joins(results: list[tuple[JoinDemo, JoinResult]]) -> None:
     """Print the counts of the joins."""
     table_rows: list[tuple[str, Callable[[JoinResult], int]]] = [
-        ("left events in Kafka (counted apart)", lambda r: r.in_left),
-        ("right events in Kafka (counted apart)", lambda r: r.in_right),
+        ("left events in Kafka (counted again)", lambda r: r.in_left),
+        ("right events in Kafka (counted again)", lambda r: r.in_right),
         ("read", lambda r: r.ledger["read"]),
         ("duplicates dropped", lambda r: r.ledger["duplicates"]),
         ("dead letters", lambda r: r.ledger["dead_letters"]),
@@ -196,9 +196,9 @@ def _print_joins(results: list[tuple[JoinDemo, JoinResult]]) -> None:
         ("unmatched", lambda r: r.ledger["unmatched"]),
         ("waiting", lambda r: r.ledger["waiting"]),
         ("written", lambda r: r.ledger["written"]),
-        ("rows expected (computed apart)", lambda r: int(r.joined.decided.sum())),
-        ("rows in ClickHouse (counted apart)", lambda r: r.rows),
-        ("of them without a match (counted apart)", lambda r: r.rows - r.matched),
+        ("rows expected (computed again)", lambda r: int(r.joined.decided.sum())),
+        ("rows in ClickHouse (counted again)", lambda r: r.rows),
+        ("of them without a match (counted again)", lambda r: r.rows - r.matched),
     ]
     figures = {name: [value(result) for _, result in results] for name, value in table_rows}
     _print_figures("What was joined", [demo.pipeline for demo, _ in results], figures)

@@ -1,4 +1,4 @@
-"""What the receiver measures, for Prometheus. The names are a contract; docs/guides/otlp-receiver.md lists them."""
+"""What the receiver measures, for Prometheus. The names are a contract; docs/tutorials/otlp.md lists them."""
 
 from collections.abc import Callable
 

@@ -12,7 +12,7 @@ from glassflow_dagster.server.otlp.refusals import Reason
 from tests.server.otlp.conftest import Receiver, Start, traces, values
 from tests.servers.stack import Stack
 
-GUIDE = (Path(__file__).parents[3] / "docs" / "guides" / "otlp-receiver.md").read_text()
+GUIDE = (Path(__file__).parents[3] / "docs" / "tutorials" / "otlp.md").read_text()
 
 
 def command(name: str) -> list[str]:
