@@ -1,4 +1,4 @@
-"""A draw of the fault matrix on several hosts; `make faults-cluster` runs all of it."""
+"""A draw of the faults on several hosts; `make faults-cluster` runs all of them."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A small random draw of the fault matrix, and tests that the harness detects wrong results.
+"""A small draw of the kinds of faults, and tests that the harness detects wrong results.
 
 The report's header shows the seed; `GLASSFLOW_FAULT_SEED=n` repeats the draw. `make faults` runs each kind once.
 """

@@ -89,6 +89,12 @@ def test_the_definition_of_the_own_topic_is_right(tmp_path: Path) -> None:
     assert load_pipeline(file, {}).pipeline_id == file.stem
 
 
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
+def test_a_page_that_is_no_reference_has_at_most_eight_screens(page: Path) -> None:
+    words_of_a_screen = 450
+    assert page.parent.name == "reference" or len(page.read_text().split()) <= 8 * words_of_a_screen
+
+
 def test_contributing_names_files_that_exist() -> None:
     page = (PROJECT / "CONTRIBUTING.md").read_text()
     recipes = page[page.index("## Recipes") : page.index("## Upgrades")]

@@ -1,4 +1,4 @@
-"""A draw of the fault matrix with replicated tables; `make faults-replicas` runs all of it."""
+"""A draw of the faults with replicated tables; `make faults-replicas` runs all of them."""
 
 import random
 from pathlib import Path
