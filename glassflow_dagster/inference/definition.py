@@ -1,35 +1,26 @@
-"""Write the proposed v3 definition in YAML, with comments on the sample and the reasons for each choice."""
+"""Generate a v3 definition from what is known of a pipeline: for `infer`, the page and `new`.
 
-import json
+What nobody has said has a proposal, so that the definition is always complete.
+"""
+
+import copy
+import os
 import re
-import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from typing import Any
 
-from glassflow_dagster.definition.yaml_text import write_flow
-from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.inference.columns import ColumnChoice, choose_column, is_time_column
-from glassflow_dagster.inference.events import Events
-from glassflow_dagster.inference.fields import Field, Fields, collect_fields, declared_fields
-from glassflow_dagster.inference.given_schema import GivenSchema
-from glassflow_dagster.inference.json_events import FROM_A_REGISTRY
-from glassflow_dagster.inference.keys import Key, key_candidates
-from glassflow_dagster.inference.record_keys import RecordKeys
+from glassflow_dagster.definition.model.connections import ClickHouseConnection
+from glassflow_dagster.definition.model.table_names import write_table_name
+from glassflow_dagster.definition.model.types import FieldKind
+from glassflow_dagster.definition.servers import with_address_of
+from glassflow_dagster.definition.shared_tables import TableAddress, others_of
+from glassflow_dagster.inference.columns import is_time_column
+from glassflow_dagster.inference.draft import Available, EventClock, JoinChoice, MappedColumn, PipelineDraft, Side
+from glassflow_dagster.inference.servers import Servers
 
-DEDUP_WINDOW = "1h"
-ARRIVAL_COLUMN = "ingested_at"
-REGISTRY_URL = "http://127.0.0.1:8081"
-# Greatest column at which comments are aligned, so that one long name does not move all of them.
-COMMENT_COLUMN = 80
-COMMENT_WIDTH = 110  # characters of a line of comment
-# Field names listed in a comment.
-NAMES_SHOWN = 5
-_CONTENT = {
-    "json": "JSON objects",
-    "avro": "Avro records, whose schema has the types",
-    "protobuf": "Protobuf messages, whose schema has the types",
-}
+JOIN_ID = "join"
+BATCH_TIME = "_batch_time"
+_ARRIVAL_COLUMN, _ARRIVAL_TYPE = "ingested_at", "DateTime64(3)"
 _MIN_ID, _MAX_ID = 5, 100  # characters of a pipeline_id
 # SQL keywords, which ClickHouse does not take for a column name without backquotes.
 _RESERVED = frozenset({
@@ -38,93 +29,50 @@ _RESERVED = frozenset({
     "interval", "is", "join", "like", "limit", "nan", "not", "null", "offset", "on", "or", "order",
     "select", "set", "then", "timestamp", "true", "tuple", "union", "using", "when", "where", "with",
 })  # fmt: skip
+# Kind of a computed field -> the column that takes all its values; arrays and objects as their JSON text.
+_COLUMNS: dict[FieldKind, str] = {
+    "bool": "Bool", "string": "String", "int": "Int64", "uint": "UInt64", "float": "Float64", "array": "String",
+    "map": "String", "decimal": "Decimal(38, 9)", "bigint": "Int256", "ubigint": "UInt256", "any": "String",
+}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class SampledTopic:
-    """Where a sample comes from: the topic, the estimated number of its messages, and the number of its partitions."""
+def definition_of(draft: PipelineDraft) -> dict[str, Any]:
+    """Return the definition of a draft, secrets included."""
+    source, join = draft.source, draft.join
+    sides = [source, *([draft.right] if join and draft.right else [])]
+    transforms = [each for side in sides for each in _transforms_of(side)]
+    computed = _stateless(draft)
+    definition: dict[str, Any] = {
+        "version": "v3",
+        "pipeline_id": draft.pipeline_id or proposed_id(draft),
+        **({"name": draft.name} if draft.name else {}),
+        "sources": [_source(draft, side) for side in sides],
+    }
+    if transforms or computed:
+        definition["transforms"] = [*transforms, *computed]
+    if join and draft.right:
+        definition["join"] = _join(source, draft.right, join)
+    return {**definition, "sink": _sink(draft)}
 
-    topic: str
-    estimated_messages: int
-    partitions: int
 
+def before_join(draft: PipelineDraft) -> dict[str, Any]:
+    """Return the definition without its join, for what is tried on events of the first topic.
 
-@dataclass(frozen=True)
-class Connections:
-    """The `connection_params` of Kafka and of ClickHouse, `schema_registry`, and a comment on each ('' for none).
-
-    registry: None, or empty, where the caller names none.
+    The columns are those that the fields propose.
     """
-
-    kafka: dict[str, Any]
-    clickhouse: dict[str, Any]
-    kafka_remark: str = ""
-    clickhouse_remark: str = ""
-    registry: dict[str, Any] | None = None
-    registry_remark: str = ""
+    alone = PipelineDraft(
+        kafka=draft.kafka, left=draft.left, computed=draft.computed, clickhouse=draft.clickhouse,
+        pipeline_id=draft.pipeline_id,
+    )  # fmt: skip
+    return definition_of(alone)
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """How messages are encoded, beyond what their events say.
-
-    given: the schema that the values were read with; None for that of a registry, or JSON. keys: the fields of Kafka's
-    keys; None where they have none.
-    """
-
-    given: GivenSchema | None = None
-    keys: RecordKeys | None = None
-
-
-@dataclass(frozen=True)
-class _Column:
-    field: Field
-    name: str
-    choice: ColumnChoice
-
-
-def propose(
-    sampled: SampledTopic,
-    events: Events,
-    connections: Connections,
-    pipeline_id: str | None = None,
-    encoding: Encoding = Encoding(),
-) -> str:
-    """Return the text of a definition for a topic; raises `GlassflowError` when the sample has no field to declare."""
-    if not events.objects:
-        remedy = "a definition is proposed for JSON objects only"
-        if FROM_A_REGISTRY in events.skipped:
-            remedy = "of Avro or Protobuf, name the registry: --schema-registry URL"
-        if given := encoding.given:
-            remedy = "correct the schema, its message or --with-schema-id"
-        kind = f"a record of {given.file}" if given else "a JSON object"
-        raise GlassflowError(
-            f"topic {sampled.topic!r}: none of the {events.messages:,} messages read is {kind} "
-            f"({events.skipped_text}); {remedy}"
-        )
-    objects, declared = events.objects, events.declared
-    fields = collect_fields(objects) if declared is None else declared_fields(objects, declared)
-    if not fields.declared:
-        raise GlassflowError(
-            f"topic {sampled.topic!r}: none of the {events.messages:,} messages read has a field that a definition can "
-            "name; check the messages, and write the fields by hand"
-        )
-    keys = key_candidates(fields.declared, events.objects, sampled.topic)
-    if encoding.keys:
-        fields = replace(fields, declared=(*fields.declared, *encoding.keys.fields))
-    columns = _columns(fields.declared)
-    # The best candidate, if nearly every event has a value of its own.
-    key = keys[0] if keys and keys[0].is_unique else None
-    pipeline = pipeline_id or pipeline_name(sampled.topic)
-    lines = [
-        *_heading(sampled, events),
-        "version: v3",
-        f"pipeline_id: {_scalar(pipeline)}",
-        *_source(sampled.topic, events, fields, connections, encoding),
-        *_dedup(sampled.topic, key, keys),
-        *_sink(sampled.topic, columns, key, connections),
-    ]
-    return "\n".join(lines) + "\n"
+def proposed_id(draft: PipelineDraft) -> str:
+    """Return a pipeline_id for the topics."""
+    name = draft.source.topic
+    if draft.join and draft.right:
+        name = f"{name}_with_{draft.right.topic}"
+    return pipeline_name(name)
 
 
 def pipeline_name(topic: str) -> str:
@@ -134,220 +82,242 @@ def pipeline_name(topic: str) -> str:
     return name if len(name) >= _MIN_ID else f"{name}_events".lstrip("_")
 
 
-def _heading(sampled: SampledTopic, events: Events) -> list[str]:
-    """Return the comment at the top of the definition: what was read, what was skipped, and what to check.
+def proposed_table(draft: PipelineDraft, database: str) -> str:
+    """Return a name for a table of the pipeline's own: of its topic, else of its topics, that no definition writes."""
+    topic = re.sub(r"\W", "_", draft.source.topic)
+    if not draft.writers:
+        return topic
+    # Enough numbers: one of these names is not among those that are written.
+    numbered = (f"{topic}_{number}" for number in range(2, sum(len(each.tables) for each in draft.writers) + 3))
+    names = (topic, re.sub(r"\W", "_", proposed_id(draft)), *numbered)
+    return next(name for name in names if not others_of(address_of(draft, database, name), "", draft.writers))
 
-    pipeline: the proposed pipeline_id.
+
+def address_of(draft: PipelineDraft, database: str, table: str) -> TableAddress:
+    """Return the address of a table as it will be reached: the environment may replace the server."""
+    connection = ClickHouseConnection.model_validate({**(draft.clickhouse or default_clickhouse())})
+    return TableAddress.of(with_address_of(connection, os.environ), database, table)
+
+
+def available_fields(draft: PipelineDraft) -> list[Available]:
+    """Return the fields that the mapping can use, in order: of the events or of the joined events, then computed ones.
+
+    A computed field replaces one of its name.
     """
-    partitions = f"{sampled.partitions} partition{'s' if sampled.partitions > 1 else ''}"
-    read_count, estimated = events.messages, sampled.estimated_messages
-    sample = f"all {read_count:,}" if read_count >= estimated else f"{read_count:,} of about {estimated:,}"
-    where = "" if read_count >= estimated else ", from the beginning and the end of each"
-    content = _CONTENT[events.format]
-    skipped_text = f" The rest become dead letters: {events.skipped_text}." if events.skipped else ""
-    return [
-        *_comment(
-            f"Proposed for topic {_comment_name(sampled.topic)} after reading {sample} messages ({partitions}{where})."
-        ),
-        *_comment(f"{len(events.objects):,} of them are {content}.{skipped_text}"),
-        *_comment(
-            "Review it: a field that was always present may be missing in messages that were not read; such a "
-            "message becomes a dead letter, unless the field has required: false."
-        ),
+    joins = draft.join is not None and draft.right is not None
+    computed = {each.name: each for each in draft.computed}
+    fields = [
+        Available(field.name, field.kind, field.column.type, field.column.remark, field.examples)
+        for field in draft.source.sample.fields
+        if field.name not in computed
     ]
+    if joins:
+        fields += list(_right_fields(draft))
+    fields += [Available(each.name, each.kind, _COLUMNS[each.kind], each.expression) for each in draft.computed]
+    return fields
 
 
-def _source(
-    topic: str,
-    events: Events,
-    fields: Fields,
-    connections: Connections,
-    encoding: Encoding,
-) -> Iterator[str]:
-    """Yield the lines of `sources`, with the fields and what the sample shows of them."""
-    yield "sources:"
-    yield "  - type: kafka"
-    yield f"    source_id: {_scalar(topic)}"
-    yield from _connection(connections.kafka, connections.kafka_remark)
-    yield f"    topic: {_scalar(topic)}"
-    yield from _schema(encoding.given) if encoding.given else _registry(events, connections)
-    if encoding.keys:
-        yield f"    key_format: {encoding.keys.format}  # the fields of the keys are those that begin with _key."
-        # Without a registry, keys of JSON have no schema id in any case.
-        if events.with_schema and not encoding.given and not encoding.keys.with_schema:
-            yield "    key_schema: {wire_format: none}"
-    yield "    schema_fields:"
-    entries = []
-    for field in fields.declared:
-        entry: dict[str, Any] = {"name": field.name, "type": field.type}
-        if not field.required:
-            entry["required"] = False
-        elif events.with_schema:
-            entry["required"] = True  # left out it means false where there is a schema
-        entries.append((f"      - {write_flow(entry)}", _field_remark(field)))
-    yield from _with_comments(entries)
-    for name, count in fields.not_objects.items():
-        yield from _comment(
-            f"{_comment_name(name)} is not an object in {count:,} events; its fields count as missing there.", 6
-        )
-    if fields.left_out:
-        yield from _comment(f"Not declared because of their names or number: {_comment_names(fields.left_out)}.", 6)
+def proposed_mapping(draft: PipelineDraft) -> tuple[MappedColumn, ...]:
+    """Return a column for each field: that of the table with a similar name, or a new one. Last is the batch's time.
 
-
-def _registry(events: Events, connections: Connections) -> Iterator[str]:
-    """Yield the lines of the format and of `schema_registry`, for messages with a schema's id."""
-    if not events.with_schema:
-        return
-    if events.declared is not None:
-        yield f"    format: {events.format}"
-        remark = f"  # {connections.registry_remark}" if connections.registry_remark else ""
-    else:
-        remark = "  # the messages have a schema's id; the registry itself is not queried"
-    yield f"    schema_registry:{remark}"
-    for key, value in (connections.registry or {"url": REGISTRY_URL}).items():
-        yield f"      {key}: {_scalar(value)}"
-
-
-def _schema(given: GivenSchema) -> Iterator[str]:
-    """Yield the lines of the format and of `schema`, for messages that all have one schema."""
-    yield f"    format: {given.format}"
-    yield "    schema:"
-    for key, value in given.keys().items():
-        remark = "  # or the path from the definition's folder" if key == "file" else ""
-        yield f"      {key}: {_scalar(value)}{remark}"
-
-
-def _field_remark(field: Field) -> str:
-    """Return a comment on the field's missing values, nulls and mixed types; '' for none of them."""
-    parts = []
-    if field.missing or field.nulls:
-        counts = [f"{count:,} {name}" for count, name in ((field.missing, "missing"), (field.nulls, "null")) if count]
-        parts.append(f"{', '.join(counts)} of {field.events:,}")
-    if len(field.types) > 1 and field.declared is None:
-        type_counts = ", ".join(f"{count:,} {name}" for name, count in field.types.most_common())
-        dead_letters = len(field.values) - len(field.fitting)
-        parts.append(f"{type_counts}: {dead_letters:,} {'become' if dead_letters > 1 else 'becomes'} dead letters")
-    return "; ".join(parts)
-
-
-def _dedup(topic: str, key: Key | None, keys: Sequence[Key]) -> Iterator[str]:
-    """Yield the lines of the `dedup` transform; without a key, as a comment to fill in.
-
-    keys: all candidates, the best first. key: the best one, None when no candidate is nearly unique.
+    An existing table has only some of the columns: fields without one are not used.
     """
-    if key:
-        yield "transforms:"
-        yield from _comment(f"The first event of each {_comment_name(key.name)} is kept: {key.text}.", 2)
-        # The best one is `key` itself.
-        for other_key in keys[1:]:
-            if other_key.is_unique:
-                yield from _comment(f"Or {_comment_name(other_key.name)}: {other_key.text}.", 2)
-        yield "  - type: dedup"
-        yield f"    source_id: {_scalar(topic)}"
-        config = write_flow({"key": key.name, "time_window": DEDUP_WINDOW})
-        yield f"    config: {config}  # the window: how long a producer may take to send an event again"
-        return
-    yield "# No field looks like the key of an event, so every event is written."
-    for other_key in keys:
-        yield from _comment(f"{_comment_name(other_key.name)} is shared by different events: {other_key.text}.")
-    yield "# To deduplicate, name the field (or several: keys: [a, b]) that an event has when it is sent again:"
-    yield "# transforms:"
-    yield "#   - type: dedup"
-    yield f"#     source_id: {_scalar(topic)}"
-    yield f"#     config: {{key: FIELD, time_window: {DEDUP_WINDOW}}}"
+    existing = draft.target.columns if draft.target else None
+    by_name = {_plain(column.name): column for column in existing or ()}
+    taken: set[str] = set()
+    mapped = []
+    for field in available_fields(draft):
+        column = by_name.get(_plain(field.name))
+        if column and column.name not in taken:
+            mapped.append(MappedColumn(field.name, column.name, column.type))
+        elif existing is None:
+            mapped.append(MappedColumn(field.name, _unused(re.sub(r"\W", "_", field.name), taken), field.column_type))
+        else:
+            mapped.append(MappedColumn(field.name, "", field.column_type, used=False))
+        taken.add(mapped[-1].column)
+    if BATCH_TIME in {each.field for each in mapped}:
+        return tuple(mapped)
+    return (*mapped, _arrival(draft, taken))
 
 
-def _sink(topic: str, columns: Sequence[_Column], key: Key | None, connections: Connections) -> Iterator[str]:
-    """Yield the lines of `sink`, with the mapping and the table to create.
-
-    The time of the batch gets a column of its own, unless a field of that name is mapped.
-    """
-    yield "sink:"
-    yield "  type: clickhouse"
-    # Less indented than in `sources`, whose items are in a list.
-    yield from (line.removeprefix("  ") for line in _connection(connections.clickhouse, connections.clickhouse_remark))
-    yield f"  table: {_scalar(re.sub(r'[^A-Za-z0-9_]', '_', topic))}"
-    yield "  max_batch_size: 10000  # rows of one insert at most"
-    yield "  max_delay_time: 1s  # a smaller batch is inserted after this time"
-    yield "  mapping:"
-    entries = [
-        (_mapping_entry(column.field.name, column.name, column.choice.type), column.choice.remark) for column in columns
-    ]
-    if "_batch_time" not in {column.field.name for column in columns}:
-        arrival = _unused_name(ARRIVAL_COLUMN, {column.name for column in columns})
-        entries.append((_mapping_entry("_batch_time", arrival, "DateTime64(3)"), "time of the batch"))
-    yield from _with_comments(entries)
-    yield "  create_table:  # used if the table does not exist"
-    yield "    engine: MergeTree"
-    yield f"    order_by: {_scalar(_order_by(columns, key))}  # what queries select by; cannot be changed later"
-
-
-def _order_by(columns: Sequence[_Column], key: Key | None) -> str:
-    """Return the ORDER BY of the table: the key, else the first required date or time.
+def proposed_order(draft: PipelineDraft) -> str:
+    """Return the ORDER BY of a new table: the columns of the key, else the first date or time that is always there.
 
     `tuple()`, which is no order, when there is neither.
     """
-    if key:
-        return next(_sql_name(column.name) for column in columns if column.field.name == key.name)
-    times = (column for column in columns if column.field.required and is_time_column(column.choice.type))
-    return next((_sql_name(column.name) for column in times), "tuple()")
+    mapped = [each for each in draft.mapping or proposed_mapping(draft) if each.used]
+    columns = {each.field: _sql_name(each.column) for each in mapped}
+    key = [columns[name] for name in draft.source.key if name in columns]
+    if key and len(key) == len(draft.source.key):
+        return key[0] if len(key) == 1 else f"({', '.join(key)})"
+    times = (each for each in mapped if is_time_column(each.type) and not each.type.startswith("Nullable"))
+    return next((columns[each.field] for each in times if each.field != BATCH_TIME), "tuple()")
 
 
-def _columns(fields: Sequence[Field]) -> list[_Column]:
-    """Return a column for each field, its name unused by those before it.
+def default_clickhouse() -> dict[str, Any]:
+    """Return the `connection_params` of the environment's ClickHouse, else of the embedded one.
 
-    Characters other than letters, digits and "_" become "_": dots mean a nested structure to ClickHouse.
+    Its password, if any, is a reference that only files may have; it is left out.
     """
-    used: set[str] = set()
-    columns = []
-    for field in fields:
-        name = _unused_name(re.sub(r"\W", "_", field.name), used)
-        used.add(name)
-        columns.append(_Column(field, name, choose_column(field)))
-    return columns
+    parameters = Servers().connections(Servers().kafka()).clickhouse
+    return {
+        key: value
+        for key, value in parameters.items()
+        if key in ClickHouseConnection.model_fields and key != "password"
+    }
 
 
-def _unused_name(name: str, used: set[str]) -> str:
-    """Return the name, or name_2, name_3 ... when it is used already."""
-    # Enough numbers: one of these names is not among the used ones.
-    numbered = (f"{name}_{number}" for number in range(2, len(used) + 3))
-    return next(candidate for candidate in (name, *numbered) if candidate not in used)
+def default_brokers() -> str:
+    """Return the environment's brokers, else those of the embedded stack."""
+    return ", ".join(Servers().kafka().brokers)
 
 
-def _mapping_entry(name: str, column: str, kind: str) -> str:
-    return f"    - {write_flow({'name': name, 'column_name': column, 'column_type': kind})}"
+def _source(draft: PipelineDraft, side: Side) -> dict[str, Any]:
+    sample = side.sample
+    declared = [
+        # Left out it means false where there is a schema.
+        {**field.declaration, **({"required": field.required} if side.registry or side.schema else {})}
+        for field in sample.fields
+    ]
+    return {
+        "type": "kafka",
+        "source_id": side.topic,
+        # A copy: YAML writes what two sources share as an anchor.
+        "connection_params": copy.deepcopy(draft.kafka or {}),
+        "topic": side.topic,
+        **({"format": sample.format} if sample.format != "json" else {}),
+        **({"schema_registry": side.registry} if side.registry else {}),
+        **({"schema": side.schema} if side.schema else {}),
+        **side.key_encoding,
+        **({"consumer_group_initial_offset": side.start} if side.start != "earliest" else {}),
+        "schema_fields": declared,
+    }
 
 
-def _connection(parameters: dict[str, Any], remark: str) -> Iterator[str]:
-    """Yield the lines of `connection_params`, with the remark as a comment."""
-    yield "    connection_params:" + (f"  # {remark}" if remark else "")
-    for key, value in parameters.items():
-        yield f"      {key}: {_scalar(value)}"
+def _transforms_of(side: Side) -> Iterator[dict[str, Any]]:
+    if side.filter:
+        yield {"type": "filter", "source_id": side.topic, "config": {"expression": side.filter}}
+    if side.key:
+        key = {"key": side.key[0]} if len(side.key) == 1 else {"keys": [*side.key]}
+        yield {
+            "type": "dedup",
+            "source_id": side.topic,
+            "config": {**key, "time_window": side.window, **_dedup_clock(side.clock)},
+        }
 
 
-def _comment(text: str, indent: int = 0) -> list[str]:
-    """Return a comment as lines of at most COMMENT_WIDTH characters."""
-    start = f"{' ' * indent}# "
-    return textwrap.wrap(
-        text,
-        COMMENT_WIDTH,
-        initial_indent=start,
-        subsequent_indent=start,
-        break_long_words=False,
-        break_on_hyphens=False,
+def _dedup_clock(clock: EventClock | None) -> dict[str, Any]:
+    """Return the keys of a deduplication's clock."""
+    if clock is None:
+        return {}
+    rest = {"late": clock.late, "allowed_lateness": clock.lateness}
+    return {"clock": "event", **_event_time(clock), **{key: text for key, text in rest.items() if text}}
+
+
+def _event_time(clock: EventClock | None) -> dict[str, Any]:
+    """Return the keys that name the field with the time of an event; none for the time of arrival."""
+    if clock is None:
+        return {}
+    return {"event_time": clock.field, **({"event_time_unit": clock.unit} if clock.unit else {})}
+
+
+def _stateless(draft: PipelineDraft) -> list[dict[str, Any]]:
+    """Return the transform that adds the computed fields; it names the others, too, which would be dropped."""
+    if not draft.computed:
+        return []
+    computed = {each.name for each in draft.computed}
+    kept = [each.name for each in available_fields(draft) if each.name not in computed]
+    outputs = [{"expression": name, "output_name": name} for name in kept]
+    outputs += [{"expression": each.expression, "output_name": each.name} for each in draft.computed]
+    owner = JOIN_ID if draft.join and draft.right else draft.source.topic
+    return [{"type": "stateless", "source_id": owner, "config": {"transforms": outputs}}]
+
+
+def _join(left: Side, right: Side, join: JoinChoice) -> dict[str, Any]:
+    outputs = [{"source_id": left.topic, "name": field.name} for field in left.sample.fields]
+    outputs += [
+        {"source_id": right.topic, "name": name, **({} if name == joined else {"output_name": joined})}
+        for name, joined in _joined_names(left, right, join).items()
+    ]
+    return {
+        "enabled": True,
+        "type": join.type,
+        **({"match": join.match} if join.match != "latest" else {}),
+        **({"clock": "event"} if join.left_clock else {}),
+        "left_source": {
+            "source_id": left.topic, "key": join.left_key, "time_window": join.window, **_event_time(join.left_clock)
+        },
+        "right_source": {
+            "source_id": right.topic, "key": join.right_key, "time_window": join.window, **_event_time(join.right_clock)
+        },
+        "output_fields": outputs,
+    }  # fmt: skip
+
+
+def _joined_names(left: Side, right: Side, join: JoinChoice) -> dict[str, str]:
+    """Return the right event's fields -> their names in the joined event; not the key, which the left event has.
+
+    A name that the left event has, too, gets the right topic's name before it.
+    """
+    used = {field.name for field in left.sample.fields}
+    names: dict[str, str] = {}
+    for field in right.sample.fields:
+        if field.name == join.right_key:
+            continue
+        name = f"{right.topic}_{field.name}" if field.name in used else field.name
+        names[field.name] = _unused(name, used)
+        used.add(names[field.name])
+    return names
+
+
+def _right_fields(draft: PipelineDraft) -> Iterator[Available]:
+    """Yield the right event's fields under their names in the joined event; without a match they are null."""
+    assert draft.right
+    assert draft.join
+    names = _joined_names(draft.source, draft.right, draft.join)
+    computed = {each.name for each in draft.computed}
+    for field in draft.right.sample.fields:
+        name = names.get(field.name)
+        if name is None or name in computed:
+            continue
+        column = _nullable(field.column.type) if draft.join.type == "left" else field.column.type
+        yield Available(name, field.kind, column, f"from {draft.right.topic}", field.examples)
+
+
+def _sink(draft: PipelineDraft) -> dict[str, Any]:
+    connection = draft.clickhouse or default_clickhouse()
+    target = draft.target
+    mapping = draft.mapping or proposed_mapping(draft)
+    sink: dict[str, Any] = {
+        "type": "clickhouse",
+        "connection_params": {**connection, **({"database": target.database} if target else {})},
+        "table": write_table_name(target.table if target else proposed_table(draft, connection.get("database") or "")),
+        **({"shared_table": True} if target and target.shared else {}),
+        "max_batch_size": draft.rows,
+        "max_delay_time": draft.delay,
+        "mapping": [
+            {"name": each.field, "column_name": each.column, "column_type": each.type} for each in mapping if each.used
+        ],
+    }
+    if target is None or target.columns is None:
+        sink["create_table"] = {"engine": "MergeTree", "order_by": draft.order_by or proposed_order(draft)}
+    return sink
+
+
+def _arrival(draft: PipelineDraft, taken: set[str]) -> MappedColumn:
+    """Return the mapping of the batch's time; unused where an existing table has no column for it."""
+    existing = draft.target.columns if draft.target else None
+    if existing is None:
+        return MappedColumn(BATCH_TIME, _unused(_ARRIVAL_COLUMN, taken), _ARRIVAL_TYPE)
+    found = next((each for each in existing if each.name == _ARRIVAL_COLUMN and each.name not in taken), None)
+    return MappedColumn(
+        BATCH_TIME, found.name if found else "", found.type if found else _ARRIVAL_TYPE, used=bool(found)
     )
 
 
-def _with_comments(entries: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Yield lines, each with its comment ('' for none), the comments aligned in one column."""
-    width = min(max(len(line) for line, _ in entries), COMMENT_COLUMN)
-    for line, comment in entries:
-        yield f"{line:<{width}}  # {comment}" if comment else line
-
-
-def _scalar(value: Any) -> str:
-    """Return a value as YAML on one line, quoted where its characters need it."""
-    return write_flow([value])[1:-1]
+def _plain(name: str) -> str:
+    """Return a name without what differs between spellings: `user.orderId`, `user_order_id`."""
+    return re.sub(r"[\W_]", "", name).lower()
 
 
 def _sql_name(column: str) -> str:
@@ -356,12 +326,19 @@ def _sql_name(column: str) -> str:
     return column if plain else f"`{column}`"
 
 
-def _comment_name(name: str) -> str:
-    """Return a name for a comment: in JSON quotes where it could break the line."""
-    return name if re.fullmatch(r"[\w.-]+", name) else json.dumps(name)
+def _unused(name: str, used: set[str]) -> str:
+    """Return the name, or name_2, name_3 ... when it is used already."""
+    # Enough numbers: one of these names is not among the used ones.
+    numbered = (f"{name}_{number}" for number in range(2, len(used) + 3))
+    return next(each for each in (name, *numbered) if each not in used)
 
 
-def _comment_names(names: Sequence[str]) -> str:
-    """Return names for a comment, the first NAMES_SHOWN of them and the number of the rest."""
-    more = f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(_comment_name(name) for name in names[:NAMES_SHOWN]) + more
+def _nullable(column: str) -> str:
+    """Return a proposed type as one that takes null; arrays and maps, which have no null, as JSON text."""
+    if "Nullable(" in column:
+        return column
+    if column.startswith(("Array(", "Map(")):
+        return "Nullable(String)"
+    if column.startswith("LowCardinality("):
+        return f"LowCardinality(Nullable({column.removeprefix('LowCardinality(')})"
+    return f"Nullable({column})"

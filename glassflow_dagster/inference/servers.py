@@ -12,7 +12,6 @@ from glassflow_dagster.definition.plain_secrets import SECRETS
 from glassflow_dagster.definition.servers import clickhouse_address
 from glassflow_dagster.definition.variables import holds_variable
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.inference.definition import Connections
 
 # The servers of the embedded stack.
 DEFAULT_BROKERS = "127.0.0.1:9092"
@@ -21,6 +20,21 @@ DEFAULT_DATABASE = "default"
 # What follows a variable in a reference whose variable may be unset, so that `validate` accepts the definition at once:
 # ClickHouse often has no password.
 _EMPTY_IF_UNSET = ":-"
+
+
+@dataclass(frozen=True)
+class Connections:
+    """The `connection_params` of Kafka and of ClickHouse, `schema_registry`, and a comment on each ('' for none).
+
+    registry: None, or empty, where the caller names none.
+    """
+
+    kafka: dict[str, Any]
+    clickhouse: dict[str, Any]
+    kafka_remark: str = ""
+    clickhouse_remark: str = ""
+    registry: dict[str, Any] | None = None
+    registry_remark: str = ""
 
 
 @dataclass(frozen=True)

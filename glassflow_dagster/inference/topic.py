@@ -3,12 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from glassflow_dagster.inference.definition import Encoding, SampledTopic, pipeline_name, propose
+from glassflow_dagster.inference.definition import pipeline_name
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.formats import read_events, read_with_schema
 from glassflow_dagster.inference.given_schema import GivenSchema
+from glassflow_dagster.inference.proposal_text import Encoding, propose
 from glassflow_dagster.inference.record_keys import read_keys
 from glassflow_dagster.inference.servers import Servers
+from glassflow_dagster.inference.topic_sample import SampledTopic
 from glassflow_dagster.stores.kafka.records import Record
 from glassflow_dagster.stores.kafka.samples import sample_records
 from glassflow_dagster.stores.kafka.schema_registry import RegistryReader

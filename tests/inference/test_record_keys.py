@@ -13,11 +13,13 @@ import pytest
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.model.connections import SchemaRegistry
 from glassflow_dagster.definition.model.source import Source
-from glassflow_dagster.inference.definition import Connections, Encoding, SampledTopic, propose
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.formats import read_events, read_with_schema
 from glassflow_dagster.inference.given_schema import GivenSchema
+from glassflow_dagster.inference.proposal_text import Encoding, propose
 from glassflow_dagster.inference.record_keys import RecordKeys, read_keys
+from glassflow_dagster.inference.servers import Connections
+from glassflow_dagster.inference.topic_sample import SampledTopic
 from glassflow_dagster.stores.kafka.records import Record
 from glassflow_dagster.stores.kafka.schema_registry import RegistryReader
 from tests.servers.registry import Registry, serving

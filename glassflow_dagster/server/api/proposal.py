@@ -5,8 +5,7 @@ from typing import Any
 
 from glassflow_dagster.definition.model.connections import KafkaConnection, SchemaRegistry
 from glassflow_dagster.definition.yaml_text import read_yaml
-from glassflow_dagster.inference.definition import Connections
-from glassflow_dagster.inference.servers import Servers
+from glassflow_dagster.inference.servers import Connections, Servers
 from glassflow_dagster.inference.topic import propose_for_topic
 from glassflow_dagster.server.api.secrets import masked
 

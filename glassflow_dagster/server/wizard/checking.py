@@ -12,8 +12,8 @@ from glassflow_dagster.definition.model.types import FieldKind
 from glassflow_dagster.definition.problems import DefinitionError, Problem
 from glassflow_dagster.definition.yaml_text import write_yaml
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.inference.definition import definition_of
 from glassflow_dagster.server.api.secrets import masked, protect
-from glassflow_dagster.server.wizard.definition import definition_of
 from glassflow_dagster.server.wizard.draft import Draft
 from glassflow_dagster.server.wizard.questions import AnswerRefused
 

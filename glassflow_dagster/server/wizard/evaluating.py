@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from glassflow_dagster.inference.definition import BATCH_TIME, before_join
+from glassflow_dagster.inference.draft import Computed
 from glassflow_dagster.server.api.evaluation_session import EvaluationSession
 from glassflow_dagster.server.api.preview import preview
 from glassflow_dagster.server.wizard.checking import load
-from glassflow_dagster.server.wizard.definition import BATCH_TIME, before_join
-from glassflow_dagster.server.wizard.draft import Computed, Draft
+from glassflow_dagster.server.wizard.draft import Draft
 from glassflow_dagster.stores.kafka.records import Record
 
 

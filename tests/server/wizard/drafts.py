@@ -3,9 +3,10 @@
 import json
 from typing import Any
 
-from glassflow_dagster.server.wizard.draft import Draft, JoinChoice, Side, Target
+from glassflow_dagster.inference.draft import JoinChoice, Side, Target
+from glassflow_dagster.inference.topic_sample import sample_of
+from glassflow_dagster.server.wizard.draft import Draft
 from glassflow_dagster.server.wizard.steps import STEPS
-from glassflow_dagster.server.wizard.topic_sample import sample_of
 from glassflow_dagster.stores.kafka.records import Record
 from glassflow_dagster.stores.kafka.samples import Sample
 

@@ -8,7 +8,7 @@ import pytest
 
 from glassflow_dagster.definition.load import load_written
 from glassflow_dagster.definition.shared_tables import Writer
-from glassflow_dagster.server.wizard.definition import address_of, definition_of
+from glassflow_dagster.inference.definition import address_of, definition_of
 from glassflow_dagster.server.wizard.draft import Draft
 from glassflow_dagster.server.wizard.questions import YES, AnswerRefused
 from glassflow_dagster.server.wizard.steps import clickhouse, columns, table

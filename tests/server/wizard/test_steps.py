@@ -3,9 +3,10 @@
 import pytest
 
 from glassflow_dagster.definition.shared_tables import Writer
+from glassflow_dagster.inference.definition import address_of, definition_of
+from glassflow_dagster.inference.draft import JoinChoice, MappedColumn, ServerColumn, Target
 from glassflow_dagster.server.wizard.checking import load, public_text
-from glassflow_dagster.server.wizard.definition import address_of, definition_of
-from glassflow_dagster.server.wizard.draft import Draft, JoinChoice, MappedColumn, ServerColumn, Target
+from glassflow_dagster.server.wizard.draft import Draft
 from glassflow_dagster.server.wizard.keys_help import find_keys
 from glassflow_dagster.server.wizard.questions import AnswerRefused, Question, applies
 from glassflow_dagster.server.wizard.steps import (

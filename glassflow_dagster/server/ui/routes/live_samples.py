@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from glassflow_dagster.definition.problems import Problem
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.inference.topic_sample import newest_records
 from glassflow_dagster.server.api.errors import ApiError
 from glassflow_dagster.server.api.services import Given
 from glassflow_dagster.server.ui.draft_store import KeptDraft
@@ -16,7 +17,6 @@ from glassflow_dagster.server.wizard.steps import columns, transform
 from glassflow_dagster.server.wizard.steps.join import sample_matches
 from glassflow_dagster.server.wizard.steps.review import check
 from glassflow_dagster.server.wizard.steps.table import tables_of
-from glassflow_dagster.server.wizard.topic_sample import newest_records
 from glassflow_dagster.stores.kafka.records import Record
 
 router = APIRouter(prefix="/live/{draft_id}", route_class=PageRoute)

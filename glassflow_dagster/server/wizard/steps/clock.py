@@ -2,7 +2,7 @@
 
 import re
 
-from glassflow_dagster.server.wizard.draft import EventClock, Side
+from glassflow_dagster.inference.draft import EventClock, Side
 from glassflow_dagster.server.wizard.questions import Answers, Option, Question, When, given, refused
 
 _CLOCKS = (

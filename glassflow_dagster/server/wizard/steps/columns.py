@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from glassflow_dagster.definition.problems import Problem
+from glassflow_dagster.inference.definition import available_fields, proposed_mapping, proposed_order
+from glassflow_dagster.inference.draft import MappedColumn, ServerColumn, Target
 from glassflow_dagster.server.wizard.checking import problems_of
-from glassflow_dagster.server.wizard.definition import available_fields, proposed_mapping, proposed_order
-from glassflow_dagster.server.wizard.draft import Draft, MappedColumn, ServerColumn, Target
+from glassflow_dagster.server.wizard.draft import Draft
 from glassflow_dagster.server.wizard.questions import YES, AnswerRefused, Answers, Question, given
 from glassflow_dagster.server.wizard.steps.step import Step
 

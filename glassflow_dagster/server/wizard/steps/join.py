@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from glassflow_dagster.definition.problems import Problem
+from glassflow_dagster.inference.draft import JoinChoice, Side
+from glassflow_dagster.inference.topic_sample import is_id, read_values
+from glassflow_dagster.server.api.connections import registry_of
 from glassflow_dagster.server.wizard.checking import problems_of
-from glassflow_dagster.server.wizard.draft import Draft, JoinChoice, Side
+from glassflow_dagster.server.wizard.draft import Draft
 from glassflow_dagster.server.wizard.questions import AnswerRefused, Answers, Option, Question, given, required
 from glassflow_dagster.server.wizard.steps.clock import clock_of, clock_question, time_questions
 from glassflow_dagster.server.wizard.steps.key import WINDOW_HELP, key_of, key_options, window
 from glassflow_dagster.server.wizard.steps.step import Step
-from glassflow_dagster.server.wizard.topic_sample import is_id, read_values
 
 _TYPES = (
     Option("left", "kept, without those fields", "after the window its row is written with NULLs"),
@@ -79,11 +81,11 @@ def sample_matches(draft: Draft, left_key: str, right_key: str) -> Matches:
     assert right is not None
     connection = draft.kafka_connection
     by_key = defaultdict(list)
-    partners = read_values(connection, right.topic, right.schema_registry, [right_key])
+    partners = read_values(connection, right.topic, registry_of(right.registry), [right_key])
     for (value,), event in partners:
         if value is not None:
             by_key[_comparable(value)].append(event)
-    events = read_values(connection, left.topic, left.schema_registry, [left_key])
+    events = read_values(connection, left.topic, registry_of(left.registry), [left_key])
     pairs = [(event, by_key[_comparable(value)][-1]) for (value,), event in events if _comparable(value) in by_key]
     return Matches(len(events), len(pairs), len(partners), tuple(pairs[:_PAIRS_SHOWN]))
 

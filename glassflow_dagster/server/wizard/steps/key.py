@@ -5,9 +5,10 @@ from dataclasses import replace
 from glassflow_dagster.definition.model.durations import parse_duration
 from glassflow_dagster.definition.model.transforms import MAX_DEDUP_WINDOW
 from glassflow_dagster.definition.problems import Problem
+from glassflow_dagster.inference.draft import EventClock, Side
 from glassflow_dagster.inference.keys import Key
 from glassflow_dagster.server.wizard.checking import problems_of
-from glassflow_dagster.server.wizard.draft import Draft, EventClock, Side
+from glassflow_dagster.server.wizard.draft import Draft
 from glassflow_dagster.server.wizard.questions import AnswerRefused, Answers, Option, Question, given, refused
 from glassflow_dagster.server.wizard.steps.clock import OF_EVENT, clock_of, clock_question, time_questions
 from glassflow_dagster.server.wizard.steps.step import Step

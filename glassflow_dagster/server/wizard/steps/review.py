@@ -9,8 +9,8 @@ from glassflow_dagster.definition.load import warnings
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.problems import BUILT, DefinitionError
 from glassflow_dagster.definition.shared_tables import Writer, sharing_problems
+from glassflow_dagster.inference.definition import definition_of, proposed_id
 from glassflow_dagster.server.wizard.checking import load, public_text, with_secrets
-from glassflow_dagster.server.wizard.definition import definition_of, proposed_id
 from glassflow_dagster.server.wizard.draft import Draft
 from glassflow_dagster.server.wizard.questions import AnswerRefused, Answers, Question, given
 from glassflow_dagster.server.wizard.steps.step import Step

@@ -9,8 +9,9 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.definition.model.types import parse_column_type, unsupported_reason
 from glassflow_dagster.definition.shared_tables import Writer, others_of, sharing_problems
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.server.wizard.definition import address_of, proposed_table
-from glassflow_dagster.server.wizard.draft import Draft, ServerColumn, Target
+from glassflow_dagster.inference.definition import address_of, proposed_table
+from glassflow_dagster.inference.draft import ServerColumn, Target
+from glassflow_dagster.server.wizard.draft import Draft
 from glassflow_dagster.server.wizard.questions import AnswerRefused, Answers, Option, Question, refused, required
 from glassflow_dagster.server.wizard.steps.step import Step
 from glassflow_dagster.stores.clickhouse.client import connect

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 from glassflow_dagster.definition.model.types import FieldKind
 from glassflow_dagster.definition.problems import Problem
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.inference.draft import Computed
 from glassflow_dagster.server.wizard.checking import computed_kind, filter_problem
-from glassflow_dagster.server.wizard.draft import Computed, Draft
+from glassflow_dagster.server.wizard.draft import Draft
 from glassflow_dagster.server.wizard.questions import AnswerRefused, Answers, Question, given
 from glassflow_dagster.server.wizard.steps.step import Step
 

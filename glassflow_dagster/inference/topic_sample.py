@@ -14,7 +14,7 @@ from glassflow_dagster.definition.model.types import FieldKind
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.columns import ColumnChoice, choose_column, snake_case
 from glassflow_dagster.inference.events import Event, Events
-from glassflow_dagster.inference.fields import Field, collect_fields, declared_fields
+from glassflow_dagster.inference.fields import Field, Fields, collect_fields, declared_fields
 from glassflow_dagster.inference.formats import read_events
 from glassflow_dagster.inference.json_events import FROM_A_REGISTRY
 from glassflow_dagster.inference.keys import Key, key_candidates
@@ -45,6 +45,15 @@ class SampledField:
     def declaration(self) -> dict[str, Any]:
         """Its entry of `schema_fields`."""
         return {"name": self.name, "type": self.type, **({} if self.required else {"required": False})}
+
+
+@dataclass(frozen=True)
+class SampledTopic:
+    """Where a sample comes from: the topic, the estimated number of its messages, and the number of its partitions."""
+
+    topic: str
+    estimated_messages: int
+    partitions: int
 
 
 @dataclass(frozen=True)
@@ -84,14 +93,21 @@ def read_topic(connection: KafkaConnection, topic: str, registry: SchemaRegistry
 def sample_of(topic: str, sample: Sample, registry: SchemaRegistry | None) -> TopicSample:
     """Return what records of a topic show; raises `GlassflowError` where none has a field."""
     events = _events(sample.records, registry)
-    fields = _fields(events)
+    fields = fields_of(events).declared
     if not fields:
         raise GlassflowError(_why_no_field(topic, events))
+    return describe(SampledTopic(topic, sample.about, sample.partitions), events, fields, _kept(sample.records))
+
+
+def describe(
+    sampled: SampledTopic, events: Events, fields: Sequence[Field], records: tuple[Record, ...] = ()
+) -> TopicSample:
+    """Return what events of a topic show. fields: of the events, and of their keys. records: those to keep."""
     return TopicSample(
-        topic=topic, partitions=sample.partitions, messages=events.messages, estimated=sample.about,
-        events=len(events.objects), skipped=events.skipped_text, format=events.format, with_schema=events.with_schema,
-        fields=tuple(map(_sampled, fields)), keys=_candidates(fields, events.objects, topic),
-        records=_kept(sample.records),
+        topic=sampled.topic, partitions=sampled.partitions, messages=events.messages,
+        estimated=sampled.estimated_messages, events=len(events.objects), skipped=events.skipped_text,
+        format=events.format, with_schema=events.with_schema, fields=tuple(map(_sampled, fields)),
+        keys=_candidates(fields, events.objects, sampled.topic), records=records,
     )  # fmt: skip
 
 
@@ -117,10 +133,11 @@ def _events(records: Sequence[Record], registry: SchemaRegistry | None) -> Event
     return read_events(records, RegistryReader(registry) if registry else None, lambda _: None)
 
 
-def _fields(events: Events) -> tuple[Field, ...]:
+def fields_of(events: Events) -> Fields:
+    """Return the fields of events: those of their schema, else those that they show."""
     if events.declared is not None:
-        return declared_fields(events.objects, events.declared).declared
-    return collect_fields(events.objects).declared
+        return declared_fields(events.objects, events.declared)
+    return collect_fields(events.objects)
 
 
 def _why_no_field(topic: str, events: Events) -> str:
