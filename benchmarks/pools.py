@@ -19,9 +19,12 @@ from benchmarks.pipelines import dedup_definition, require_one_row_each, write_d
 from benchmarks.processes import Memory, cpu_seconds, tree
 from benchmarks.results import Figures, Runs, turns
 from benchmarks.stack import Stack, running_stack
+from glassflow_dagster.control.deployment import Deployment
+from glassflow_dagster.control.launch import launch_driver
 from glassflow_dagster.control.pool_endpoint import pool_folder, read_endpoint
 from glassflow_dagster.control.pool_launch import stop_pool
-from glassflow_dagster.control.process import Deployment, launch, status, stop
+from glassflow_dagster.control.status import stream_status
+from glassflow_dagster.control.stop import stop_driver
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.local.demo.produce import create_topic
 
@@ -68,7 +71,7 @@ class Fleet:
             began = time.monotonic()
             for name in self._names:
                 self._start(name, more)
-                running.callback(stop, self._stack.state, name)
+                running.callback(stop_driver, self._stack.state, name)
             started = time.monotonic() - began
             time.sleep(SETTLED_SECONDS)
             idle = self._cores(lambda: time.sleep(MEASURED_SECONDS))
@@ -93,11 +96,11 @@ class Fleet:
         file = write_definition(self._stack.folder, {**definition, **more})
         config = load_pipeline(file, self._stack.environment)
         say(f"{name}: starting ...")
-        launch(Deployment(config, self._stack.state, environment=self._stack.environment))
+        launch_driver(Deployment(self._stack.state, config=config, environment=self._stack.environment))
 
     def _pids(self) -> list[int]:
         """Return the process ids of the drivers and of the pool; their other processes descend from these."""
-        heartbeats = [status(self._stack.state, name).heartbeat for name in self._names]
+        heartbeats = [stream_status(self._stack.state, name).heartbeat for name in self._names]
         drivers = [beat.pid for beat in heartbeats if beat]
         pool = read_endpoint(pool_folder(self._stack.state, POOL))
         # It descends from the first driver, which started it, and must not be counted twice.

@@ -56,12 +56,13 @@ def run_pipeline(  # noqa: PLR0913 - the options of the command `run`
     `GlassflowError` when the pipeline fails. When the wait is interrupted, the pipeline is stopped after its current
     batch.
     """
+    from glassflow_dagster.control.deployment import Deployment  # noqa: PLC0415 - see the module
     from glassflow_dagster.control.log import failure_in  # noqa: PLC0415 - see the module
-    from glassflow_dagster.control.process import Deployment, state_folder  # noqa: PLC0415 - see the module
+    from glassflow_dagster.control.state_folder import state_folder  # noqa: PLC0415 - see the module
     from glassflow_dagster.stores.bookkeeping.run_totals import Totals  # noqa: PLC0415 - see the module
 
     environment = {**os.environ, **({STATE: str(state)} if state is not None else {})}
-    deployment = Deployment(pipeline, state_folder(environment), create_table, timeout, dict(spark or {}))
+    deployment = Deployment(state_folder(environment), create_table, timeout, dict(spark or {}), config=pipeline)
     options = ["--print-totals", "--timeout", str(timeout), *(["--until-caught-up"] if until_caught_up else [])]
     with subprocess.Popen(
         [*deployment.command, *options],

@@ -6,7 +6,7 @@ import click
 
 from glassflow_dagster.cli.options import exit_on_error, report
 from glassflow_dagster.cli.serving import needs_extra, serving_options
-from glassflow_dagster.control.runners.runner import DriverOptions
+from glassflow_dagster.control.deployment import DriverOptions
 from glassflow_dagster.control.runners.settings import RunnerSettings
 
 RunnerStart = tuple[RunnerSettings, DriverOptions]

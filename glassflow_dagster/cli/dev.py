@@ -12,7 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-from glassflow_dagster.control.process import state_folder, status, stop
+from glassflow_dagster.control.state_folder import state_folder
+from glassflow_dagster.control.status import stream_status
+from glassflow_dagster.control.stop import stop_driver
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.demo.orders import ORDERS_TOPIC, USERS_TOPIC, order_events, user_event_events
 from glassflow_dagster.local.demo.produce import count_events, create_topic, send
@@ -127,9 +129,9 @@ def _stop_drivers() -> None:
     state = state_folder()
     for folder in sorted(state.iterdir()) if state.is_dir() else ():
         try:
-            stream = status(state, folder.name)
+            stream = stream_status(state, folder.name)
             if stream.heartbeat is not None and stream.wanted:
-                _print_message(f"stopping {folder.name}: {stop(state, folder.name).value.replace('_', ' ')}")
+                _print_message(f"stopping {folder.name}: {stop_driver(state, folder.name).value.replace('_', ' ')}")
         except GlassflowError as error:
             _print_message(f"{folder.name} could not be stopped: {error}")
 

@@ -14,7 +14,7 @@ from glassflow_dagster.cli.options import (
     state_option,
 )
 from glassflow_dagster.cli.serving import needs_extra
-from glassflow_dagster.control.runners.runner import DriverOptions
+from glassflow_dagster.control.deployment import DriverOptions
 from glassflow_dagster.control.runners.settings import RunnerSettings
 from glassflow_dagster.errors import GlassflowError
 

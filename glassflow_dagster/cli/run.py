@@ -19,7 +19,7 @@ from glassflow_dagster.cli.options import (
     timeout_option,
 )
 from glassflow_dagster.control.log import DriverLog, LogFormat
-from glassflow_dagster.control.process import take_over
+from glassflow_dagster.control.stop import take_over
 from glassflow_dagster.definition.load import load_pipeline, report_rewriting
 from glassflow_dagster.driver.python_output import python_output
 

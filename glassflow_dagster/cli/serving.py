@@ -14,8 +14,8 @@ from glassflow_dagster.cli.options import (
     runner_options,
     state_option,
 )
+from glassflow_dagster.control.deployment import DriverOptions
 from glassflow_dagster.control.log import LogFormat
-from glassflow_dagster.control.runners.runner import DriverOptions
 from glassflow_dagster.control.runners.settings import RunnerSettings
 from glassflow_dagster.errors import GlassflowError
 

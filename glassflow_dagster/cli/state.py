@@ -14,7 +14,7 @@ from glassflow_dagster.cli.options import (
     show,
     state_option,
 )
-from glassflow_dagster.control.process import state_folder
+from glassflow_dagster.control.state_folder import state_folder
 from glassflow_dagster.definition.folder import find_definition
 from glassflow_dagster.definition.model.state import STORES, State, is_url
 from glassflow_dagster.errors import GlassflowError

@@ -22,12 +22,14 @@ from glassflow_dagster.cli.options import (
     state_option,
     take_over_option,
 )
-from glassflow_dagster.control import process
+from glassflow_dagster.control.deployment import LAUNCH_TIMEOUT, DriverOptions
 from glassflow_dagster.control.heartbeat import is_alive, pipelines_in
+from glassflow_dagster.control.launch import Action
 from glassflow_dagster.control.log import LogFormat
-from glassflow_dagster.control.process import LAUNCH_TIMEOUT, STOP_TIMEOUT, StreamState, StreamStatus
-from glassflow_dagster.control.runners.runner import LOG_LINES, DriverOptions
+from glassflow_dagster.control.runners.runner import LOG_LINES
 from glassflow_dagster.control.runners.settings import RunnerSettings
+from glassflow_dagster.control.status import StreamState, StreamStatus, read_log, stream_status
+from glassflow_dagster.control.stop import STOP_TIMEOUT, Ending, stop_driver
 from glassflow_dagster.definition.folder import definition_files, find_definition, pipeline_id
 from glassflow_dagster.definition.load import report_rewriting
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
@@ -69,7 +71,7 @@ def start(
     chosen = _import_runners().build_runner(runner, how)
     if taking_over:
         # It ends the driver that runs here, if there is one, and fences off one that runs on another host, or seems to.
-        stream, action = chosen.restart(config, report), process.Action.RESTARTED
+        stream, action = chosen.restart(config, report), Action.RESTARTED
     else:
         stream, action = chosen.ensure_running(config, report)
     show(
@@ -93,10 +95,10 @@ def stop(pipeline: str, state: Path, pipelines: Path, timeout: float) -> None:
         ending = remote.stop(config, timeout) if config else remote.stop_pipeline(pipeline, timeout)
         show(f"{pipeline}: {ending.value.replace('_', ' ')}")
         return
-    ending = process.stop(state, pipeline, timeout)
-    if ending is process.Ending.NOT_RUNNING:
+    ending = stop_driver(state, pipeline, timeout)
+    if ending is Ending.NOT_RUNNING:
         config = _definition_of(pipeline, pipelines)
-        if config is None and process.status(state, pipeline).heartbeat is None:
+        if config is None and stream_status(state, pipeline).heartbeat is None:
             raise GlassflowError(
                 f"{state}: pipeline {pipeline!r} has never run with this state folder, and {pipelines}/ has no valid "
                 "definition of it by which it could be found on another host; name its folder with --state DIR, or "
@@ -117,11 +119,11 @@ def stop(pipeline: str, state: Path, pipelines: Path, timeout: float) -> None:
 def logs(pipeline: str, state: Path, lines: int) -> None:
     """Print the last lines of the driver that was started from here, on whatever host it runs."""
     remote = _import_runners().remote_runner_of(state, pipeline)
-    if remote is None and process.status(state, pipeline).heartbeat is None:
+    if remote is None and stream_status(state, pipeline).heartbeat is None:
         raise GlassflowError(
             f"{state}: pipeline {pipeline!r} has never run with this state folder; name its folder with --state DIR"
         )
-    text = remote.log_of(pipeline, lines) if remote else process.read_log(state, pipeline, lines)
+    text = remote.log_of(pipeline, lines) if remote else read_log(state, pipeline, lines)
     if text:
         show(text)
 
@@ -155,7 +157,7 @@ def status(pipeline: str | None, state: Path, pipelines: Path, as_json: bool, wa
 
 def _status_of(pipeline: str, state: Path, pipelines: Path) -> StreamStatus:
     """Return a pipeline's status, of whatever host where it has a valid definition, else of this host."""
-    here = process.status(state, pipeline)
+    here = stream_status(state, pipeline)
     if here.heartbeat and is_alive(here.heartbeat):
         return here
     config = _definition_of(pipeline, pipelines)

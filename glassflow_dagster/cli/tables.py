@@ -129,7 +129,7 @@ def _release(config: PipelineConfig, state: Path) -> None:
     Raises `GlassflowError` while the pipeline needs them: when it is running or has an open batch to repeat.
     """
     from glassflow_dagster.control.heartbeat import pipeline_folder
-    from glassflow_dagster.control.process import UP, status
+    from glassflow_dagster.control.status import UP, stream_status
     from glassflow_dagster.stores.bookkeeping.windows import Windows
     from glassflow_dagster.stores.clickhouse.client import connect
     from glassflow_dagster.stores.clickhouse.tables.window_changes import release_windows
@@ -137,7 +137,7 @@ def _release(config: PipelineConfig, state: Path) -> None:
     from glassflow_dagster.stream.checkpoint.storage import open_storage
 
     name = config.pipeline_id
-    if status(state, name).state in UP:  # a driver is running
+    if stream_status(state, name).state in UP:  # a driver is running
         raise GlassflowError(f"{name} is running and needs this setting; stop it first: glassflow-dagster stop {name}")
     open_batch = Checkpoint(open_storage(config.state, pipeline_folder(state, name), name)).pending_plan()
     if open_batch:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from glassflow_dagster.control.heartbeat import Heartbeat
-from glassflow_dagster.control.process import StreamState, StreamStatus
+from glassflow_dagster.control.status import StreamState, StreamStatus
 from glassflow_dagster.runtime.metrics.histogram import Histogram
 from glassflow_dagster.runtime.safe_text import printable
 

@@ -15,9 +15,11 @@ from pathlib import Path
 from clickhouse_connect.driver.client import Client
 from pydantic import ValidationError
 
-from glassflow_dagster.control import process
+from glassflow_dagster.control.deployment import Deployment
 from glassflow_dagster.control.heartbeat import STALE_AFTER, DriverState, Heartbeat, is_alive
-from glassflow_dagster.control.process import STOP_TIMEOUT, UP, Action, Deployment, Ending, StreamState, StreamStatus
+from glassflow_dagster.control.launch import Action, ensure_driver
+from glassflow_dagster.control.status import UP, StreamState, StreamStatus, stream_status
+from glassflow_dagster.control.stop import STOP_TIMEOUT, Ending, stop_driver
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.stores.bookkeeping.drivers import DriverReport, newest_report
@@ -44,7 +46,7 @@ def status(state: Path, config: PipelineConfig) -> StreamStatus:
     state: the folder of all pipelines' state on this host. Where ClickHouse does not answer, the status is that of this
     host, whose message says so. Raises `GlassflowError` where this host's files cannot be read.
     """
-    here = process.status(state, config.pipeline_id)
+    here = stream_status(state, config.pipeline_id)
     if here.state is StreamState.STARTING or (here.heartbeat and is_alive(here.heartbeat)):
         return here
     try:
@@ -66,10 +68,10 @@ def stop(
     A driver of this host is killed after `timeout` seconds. Where ClickHouse does not answer, drivers of other hosts
     are not known, which is reported. Raises `GlassflowError` when one of another host has not ended in time.
     """
-    ending = process.stop(state, config.pipeline_id, timeout)
+    ending = stop_driver(state, config.pipeline_id, timeout)
     if ending is not Ending.NOT_RUNNING:
         return ending
-    here = process.status(state, config.pipeline_id)
+    here = stream_status(state, config.pipeline_id)
     try:
         with _client(config) as client:
             report_there = _report_of(client, config)
@@ -103,7 +105,7 @@ class Shared:
 
 def look(state: Path, config: PipelineConfig) -> Shared:
     """Return what ClickHouse knows; raises `GlassflowError`, at once where it did not answer a moment ago."""
-    here = process.status(state, config.pipeline_id)
+    here = stream_status(state, config.pipeline_id)
     with _answering_client(config) as client:
         report = _report_of(client, config)
         asked = stop_requests(client, config.sink.connection_params.database, config.pipeline_id)
@@ -133,7 +135,7 @@ def may_run(status: StreamStatus) -> bool:
 
 
 def ensure_running(deployment: Deployment, report: Callable[[str], None]) -> tuple[StreamStatus, Action]:
-    """Make sure that a healthy driver runs the current definition, here or on another host; see `process`.
+    """Make sure that a healthy driver runs the current definition, here or on another host; see `ensure_driver`.
 
     A healthy driver of another host with this definition is left alone. Otherwise one is started here, which takes
     over.
@@ -143,7 +145,7 @@ def ensure_running(deployment: Deployment, report: Callable[[str], None]) -> tup
         if there.heartbeat.fingerprint == deployment.config.fingerprint:
             return there, Action.HEALTH_CHECKED
         report(f"{there.pipeline_id}: runs with another definition on host {there.host}; this host takes it over")
-    return process.ensure_running(deployment, report)
+    return ensure_driver(deployment, report)
 
 
 def _without_others(here: StreamStatus, reason: str) -> StreamStatus:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from glassflow_dagster.control.heartbeat import Heartbeat, pipelines_in
-from glassflow_dagster.control.process import StreamState, StreamStatus, status
+from glassflow_dagster.control.status import StreamState, StreamStatus, stream_status
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.metrics.pipeline_metrics import OUTCOMES, Driver, PipelineMetrics
 from glassflow_dagster.stores.bookkeeping.ledger import Outcomes, residual
@@ -26,7 +26,7 @@ def read_state_folder(state: Path, report: Callable[[str], None]) -> Iterator[Pi
 
 def read_pipeline(state: Path, pipeline_id: str) -> list[PipelineMetrics]:
     """Return the metrics of one pipeline; an empty list when it has not run on the state folder."""
-    stream = status(state, pipeline_id)
+    stream = stream_status(state, pipeline_id)
     return [_metrics(stream, stream.heartbeat)] if stream.heartbeat else []
 
 

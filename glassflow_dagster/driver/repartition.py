@@ -17,7 +17,7 @@ from glassflow_dagster.control.state_folder import prepare_folder
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.failures import disk_failures
 from glassflow_dagster.driver.options import RunOptions
-from glassflow_dagster.driver.start.spark_process import fit_to_state, spark_settings_of, starting_spark
+from glassflow_dagster.driver.start.spark import fit_to_state, spark_settings_of, starting_spark
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.stores.bookkeeping.fencing import begin_epoch
 from glassflow_dagster.stores.bookkeeping.tables import ensure_bookkeeping

@@ -22,7 +22,7 @@ from glassflow_dagster.driver.failures import disk_failures
 from glassflow_dagster.driver.options import Report, RunOptions
 from glassflow_dagster.driver.python_output import python_output
 from glassflow_dagster.driver.signals import Stopped, stop_signals
-from glassflow_dagster.driver.start.spark_process import starting_spark
+from glassflow_dagster.driver.start.spark import starting_spark
 from glassflow_dagster.driver.watch.heartbeat_writer import write_heartbeats
 from glassflow_dagster.errors import Fenced, GlassflowError
 from glassflow_dagster.runtime.spark_properties import read_properties
@@ -49,10 +49,10 @@ def run_pipeline(config: PipelineConfig, options: RunOptions, report: Report) ->
         try:
             with starting_spark(config, options, folder, lock, log) as spark_start:
                 from glassflow_dagster.driver.context import RunContext
-                from glassflow_dagster.driver.stream import stream
+                from glassflow_dagster.driver.main_loop import run_to_end
 
                 leave_out_pandas()
-                return stream(RunContext(config, options, folder, heartbeat, log), spark_start, stop)
+                return run_to_end(RunContext(config, options, folder, heartbeat, log), spark_start, stop)
         except Stopped:
             return Totals()
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from glassflow_dagster.control.log import DriverLog, LogFormat
 from glassflow_dagster.control.log_file import RotatingStderr, write_to_stderr
-from glassflow_dagster.control.process import STOP_TIMEOUT
 from glassflow_dagster.control.state_folder import prepare_folder
+from glassflow_dagster.control.stop import STOP_TIMEOUT
 from glassflow_dagster.control.submission import STOPPED, SUBMISSION, Submission
 from glassflow_dagster.control.wanted import want
 from glassflow_dagster.driver.options import RunOptions

@@ -9,8 +9,9 @@ from typing import NoReturn
 
 import dagster as dg
 
-from glassflow_dagster.control.process import LaunchFailed, StreamStatus
+from glassflow_dagster.control.launch import LaunchFailed
 from glassflow_dagster.control.runners.runner import StreamRunner
+from glassflow_dagster.control.status import StreamStatus
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import AssetKeys

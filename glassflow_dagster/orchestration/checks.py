@@ -17,8 +17,8 @@ from glassflow_dagster.checks.duplicates import find_residual_duplicates
 from glassflow_dagster.checks.keys import sources_of_unique_key
 from glassflow_dagster.checks.unmatched import examine_unmatched
 from glassflow_dagster.checks.verify import not_checked
-from glassflow_dagster.control.process import StreamState, StreamStatus
 from glassflow_dagster.control.runners.runner import StreamRunner
+from glassflow_dagster.control.status import StreamState, StreamStatus
 from glassflow_dagster.definition.added_fields import with_added_fields
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError

@@ -7,8 +7,10 @@ from enum import Enum
 import dagster as dg
 from pydantic import Field
 
-from glassflow_dagster.control.process import POLL, UP, Action, StreamState, StreamStatus
+from glassflow_dagster.control.launch import Action
 from glassflow_dagster.control.runners.runner import StreamRunner
+from glassflow_dagster.control.status import UP, StreamState, StreamStatus
+from glassflow_dagster.control.stop import POLL
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 
 # Spark compiles its plan in the first batch, which takes 5 to 15 s; on a machine that starts several pipelines, longer.

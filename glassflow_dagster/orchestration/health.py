@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from glassflow_dagster.control.process import StreamStatus
+from glassflow_dagster.control.status import StreamStatus
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.stores.bookkeeping.totals import LedgerTotals, read_totals

@@ -18,8 +18,8 @@ from functools import partial
 import dagster as dg
 from pydantic import BaseModel
 
-from glassflow_dagster.control.process import UP
 from glassflow_dagster.control.runners.runner import StreamRunner
+from glassflow_dagster.control.status import UP
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.orchestration.asset_keys import AssetKeys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG, next_tick

@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from glassflow_dagster.control.heartbeat import Heartbeat
-from glassflow_dagster.control.process import StreamStatus
+from glassflow_dagster.control.status import StreamStatus
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.health import Health
 

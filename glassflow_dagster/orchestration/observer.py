@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import dagster as dg
 from pydantic import BaseModel
 
-from glassflow_dagster.control.process import UP, StreamStatus
 from glassflow_dagster.control.runners.runner import StreamRunner
+from glassflow_dagster.control.status import UP, StreamStatus
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import AssetKeys

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import dagster as dg
 
-from glassflow_dagster.control.process import state_folder
 from glassflow_dagster.control.runners.local import LocalRunner
 from glassflow_dagster.control.runners.runner import StreamRunner
+from glassflow_dagster.control.state_folder import state_folder
 from glassflow_dagster.definition.folder import definition_files
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.model.pipeline import PipelineConfig

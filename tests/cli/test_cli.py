@@ -13,8 +13,8 @@ from rich.console import Console
 
 from glassflow_dagster.cli import main
 from glassflow_dagster.cli.watch import History, overview
-from glassflow_dagster.control import process
 from glassflow_dagster.control.heartbeat import DriverState, Heartbeat, write_heartbeat
+from glassflow_dagster.control.status import stream_status
 from glassflow_dagster.stores.bookkeeping.run_totals import Totals
 from tests.support import definition as v3
 
@@ -144,7 +144,7 @@ def test_a_message_of_a_driver_sends_no_commands_to_the_terminal(state: Path) ->
     found = CliRunner().invoke(main, ["status", "orders", "--state", str(state)]).stdout
     assert found.startswith("orders: STOPPED - new field '\\x1b[2J[/red]'\n")
     console = Console(record=True, width=200)
-    stream = process.status(state, "orders")
+    stream = stream_status(state, "orders")
     console.print(overview({"orders": stream}, {"orders": History()}))
     assert "new field '\\x1b[2J[/red]'" in console.export_text()
 

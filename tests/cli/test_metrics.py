@@ -8,7 +8,7 @@ from rich.console import Console
 from glassflow_dagster.cli import main
 from glassflow_dagster.cli.watch import History, overview, sparkline
 from glassflow_dagster.control.heartbeat import DriverState, Heartbeat
-from glassflow_dagster.control.process import status
+from glassflow_dagster.control.status import stream_status
 from glassflow_dagster.runtime.metrics.measures import Measures
 from glassflow_dagster.stores.bookkeeping.run_totals import Totals
 from tests.control.test_pipeline_metrics import beat
@@ -74,7 +74,7 @@ def test_a_pipeline_of_the_view_has_its_state_and_message(tmp_path: Path) -> Non
     console = Console(width=160, record=True, file=None, force_terminal=False)
     history = History()
     with console.capture() as capture:
-        console.print(overview({"orders": status(tmp_path, "orders")}, {"orders": history}))
+        console.print(overview({"orders": stream_status(tmp_path, "orders")}, {"orders": history}))
     assert "STALLED" in capture.get()
     assert "records wait" in capture.get()
 

@@ -16,7 +16,6 @@ from prompt_toolkit.output import DummyOutput
 from glassflow_dagster.cli import main
 from glassflow_dagster.cli.asking import make_pipeline
 from glassflow_dagster.cli.prompts import Terminal
-from glassflow_dagster.control import process
 from glassflow_dagster.control.runners.local import LocalRunner
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.errors import GlassflowError
@@ -64,7 +63,9 @@ def topics(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
 @pytest.fixture
 def no_driver(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     started: list[str] = []
-    monkeypatch.setattr(process, "ensure_running", lambda it, _report: started.append(it.config.pipeline_id))
+    monkeypatch.setattr(
+        "glassflow_dagster.control.hosts.ensure_driver", lambda it, _report: started.append(it.config.pipeline_id)
+    )
     return started
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from glassflow_dagster.control import process
-from glassflow_dagster.control.process import Deployment
+from glassflow_dagster.control.deployment import Deployment
+from glassflow_dagster.control.launch import launch_driver
 from glassflow_dagster.control.runners.settings import RUNNER, RUNNER_OPTIONS, SparkSubmitSettings
 from glassflow_dagster.control.runners.standalone import NOTE, Submitted
 from tests.e2e.support import invoke
@@ -14,7 +14,7 @@ ID = "sms_status"
 
 
 def test_the_last_lines_of_a_driver_are_printed(deployment: Deployment) -> None:
-    process.launch(deployment)
+    launch_driver(deployment)
     found = invoke("logs", ID, "--state", str(deployment.state))
     assert found.code == 0
     assert found.out.startswith("arguments: ")

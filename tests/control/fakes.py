@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from glassflow_dagster.control import process
+from glassflow_dagster.control.deployment import Deployment
+from glassflow_dagster.control.stop import stop_driver
 from glassflow_dagster.definition.load import load_pipeline
 
 DEFINITIONS = Path(__file__).parents[2] / "pipelines"
@@ -31,14 +32,16 @@ def definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return a state folder whose drivers are fake and end with the test."""
-    monkeypatch.setattr(process, "DRIVER", (sys.executable, str(Path(__file__).with_name("fake_driver.py"))))
+    monkeypatch.setattr(
+        "glassflow_dagster.control.deployment.DRIVER", (sys.executable, str(Path(__file__).with_name("fake_driver.py")))
+    )
     monkeypatch.delenv("FAKE_DRIVER", raising=False)
     folder = tmp_path / "state"
     yield folder
     for pipeline in folder.iterdir() if folder.is_dir() else ():
-        process.stop(folder, pipeline.name, timeout=0.5)
+        stop_driver(folder, pipeline.name, timeout=0.5)
 
 
 @pytest.fixture
-def deployment(definition: Path, state: Path) -> process.Deployment:
-    return process.Deployment(load_pipeline(definition), state, timeout=30)
+def deployment(definition: Path, state: Path) -> Deployment:
+    return Deployment(state, config=load_pipeline(definition), timeout=30)

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from glassflow_dagster.control import process
-from glassflow_dagster.control.process import Deployment, StreamState
+from glassflow_dagster.control.deployment import Deployment
+from glassflow_dagster.control.launch import launch_driver
 from glassflow_dagster.control.sent_definition import SentDefinition
+from glassflow_dagster.control.status import StreamState
 from glassflow_dagster.definition.load import load_pipeline, load_written
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from tests.definitions.cases import CASES, Case
@@ -32,7 +33,7 @@ def test_a_definition_without_a_file_starts_a_driver_and_no_secret_is_seen(
     config = load_written(written)
     sent = replace(deployment, config=config)
     assert "hunter2" not in " ".join(sent.command)
-    status = process.launch(sent)
+    status = launch_driver(sent)
     assert status.state is StreamState.RUNNING
     assert status.heartbeat
     assert status.heartbeat.fingerprint == config.fingerprint

@@ -6,7 +6,7 @@ import sys
 PROGRAM = """
 import sys
 from glassflow_dagster.stream.spark.without_pandas import leave_out_pandas, leave_out_testing, will_import_pandas
-import glassflow_dagster.driver.stream
+import glassflow_dagster.driver.main_loop
 assert will_import_pandas()
 leave_out_testing()
 assert not will_import_pandas()

@@ -22,10 +22,10 @@ from clickhouse_connect.driver.client import Client
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.cli import main
-from glassflow_dagster.control import process
 from glassflow_dagster.control.heartbeat import pipeline_folder, read_heartbeat
 from glassflow_dagster.control.lock import Holder
 from glassflow_dagster.control.pipeline_metrics import read_pipeline
+from glassflow_dagster.control.status import stream_status
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.run import run_pipeline
@@ -275,7 +275,7 @@ def status(pipeline: Pipeline) -> dict[str, Any]:
 
 def state(pipeline: Pipeline) -> str:
     """Return the stream's state, without the servers that the command `status` asks as well."""
-    return process.status(pipeline.state, pipeline.name).state.value
+    return stream_status(pipeline.state, pipeline.name).state.value
 
 
 def kill(pipeline: Pipeline) -> None:

@@ -9,8 +9,8 @@ import dagster as dg
 import pytest
 
 from glassflow_dagster.control.heartbeat import Heartbeat, read_heartbeat
-from glassflow_dagster.control.process import stop
 from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.control.stop import stop_driver
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.orchestration.pipelines import Orchestration, build_pipeline_definitions
@@ -55,7 +55,7 @@ def project(pipeline: Pipeline) -> Iterator[Project]:
     pipeline.columns = {"id": "String", "n": "Int32", "_batch_time": "DateTime64(3)"}
     pipeline.write().create_topic()
     yield Project(pipeline)
-    stop(pipeline.state, pipeline.name)
+    stop_driver(pipeline.state, pipeline.name)
 
 
 def test_a_killed_driver_comes_back_with_the_next_materialization_and_counts_stay_exact(project: Project) -> None:
@@ -138,7 +138,7 @@ def test_a_join_shows_at_its_own_asset_what_became_of_its_events(stack: Stack, t
         wait_until(lambda: project.heartbeat.state_bytes, "the driver has told of its state's size")
         result = project.materialize()
     finally:
-        stop(pipeline.state, pipeline.name)
+        stop_driver(pipeline.state, pipeline.name)
     assert {name: check.passed for name, check in project.checks(result).items()} == {
         "counts_agree": True,
         "dead_letters": True,
@@ -185,5 +185,5 @@ def test_clickhouse_that_stops_gives_failed_checks_with_a_reason(stack: Stack, t
         assert "Traceback" not in str(found["counts_agree"].description)
         assert not found["no_residual_duplicates"].passed
     finally:
-        stop(pipeline.state, pipeline.name)
+        stop_driver(pipeline.state, pipeline.name)
         proxy.close()

@@ -10,7 +10,9 @@ import sys
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from glassflow_dagster.control import process
+from glassflow_dagster.control.deployment import Deployment
+from glassflow_dagster.control.launch import Action, ensure_driver, launch_driver
+from glassflow_dagster.control.status import StreamState
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
@@ -166,14 +168,15 @@ def test_a_driver_whose_jvm_is_stopped_is_stalled_until_that_goes_on_or_it_is_re
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     impatient = (
-        "import sys; from glassflow_dagster.driver import log_file, progress_watch, run; "
+        "import sys; from glassflow_dagster.control import log_file; from glassflow_dagster.driver import run; "
+        "from glassflow_dagster.driver.watch import progress_watch; "
         "progress_watch.JVM_SILENCE = 5.0; log_file.LIMIT = 200; log_file.OLDER_FILES = 100; sys.exit(run.main())"
     )
-    monkeypatch.setattr(process, "DRIVER", (sys.executable, "-c", impatient))
+    monkeypatch.setattr("glassflow_dagster.control.deployment.DRIVER", (sys.executable, "-c", impatient))
     pipeline.write().create_topic()
     pipeline.send([{"id": "k0", "n": 0}])
-    deployment = process.Deployment(load_pipeline(pipeline.file), pipeline.state)
-    process.launch(deployment)
+    deployment = Deployment(pipeline.state, config=load_pipeline(pipeline.file))
+    launch_driver(deployment)
     try:
         wait_until(lambda: rows(pipeline) == 1, "the first row has arrived")
         jvm = lock_holder(pipeline).jvm
@@ -188,8 +191,8 @@ def test_a_driver_whose_jvm_is_stopped_is_stalled_until_that_goes_on_or_it_is_re
         os.kill(jvm, signal.SIGSTOP)
         pipeline.send({"id": f"k{index}", "n": index} for index in range(51, 101))
         wait_until(lambda: state(pipeline) == "STALLED", "the silence is noticed again")
-        found, action = process.ensure_running(deployment)
-        assert (found.state, action) == (process.StreamState.RUNNING, process.Action.RESTARTED)
+        found, action = ensure_driver(deployment)
+        assert (found.state, action) == (StreamState.RUNNING, Action.RESTARTED)
         wait_until(lambda: rows(pipeline) == 101, "all is read")
     finally:
         stop(pipeline)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from glassflow_dagster.control.heartbeat import STALE_AFTER, pipeline_folder, read_heartbeat, write_heartbeat
-from glassflow_dagster.control.process import take_over
+from glassflow_dagster.control.stop import take_over
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.runtime.process import start_of
 from glassflow_dagster.stores.bookkeeping.fencing import CHECK_VALID_SECONDS

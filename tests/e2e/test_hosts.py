@@ -12,10 +12,13 @@ from uuid import uuid4
 import pytest
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.control import hosts, process
+from glassflow_dagster.control import hosts
+from glassflow_dagster.control.deployment import Deployment
+from glassflow_dagster.control.launch import Action, launch_driver
 from glassflow_dagster.control.lock import end_remains
-from glassflow_dagster.control.process import Action, Deployment, Ending, StreamState
 from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.control.status import StreamState, stream_status
+from glassflow_dagster.control.stop import Ending, stop_driver
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.options import RunOptions
@@ -67,7 +70,7 @@ def test_a_driver_on_another_host_is_seen_and_stopped(elsewhere: Pipeline, tmp_p
     assert (stopped.code, stopped.out) == (0, f"{elsewhere.name}: stopped\n"), stopped.err
     wait_until(lambda: state(elsewhere) == "STOPPED", "the driver has ended")
     # Nothing on its host takes that for a failure.
-    assert not process.status(elsewhere.state, elsewhere.name).wanted
+    assert not stream_status(elsewhere.state, elsewhere.name).wanted
     assert not hosts.status(here, load_pipeline(elsewhere.file)).wanted
     assert command(elsewhere, "status", here).out.startswith(f"{elsewhere.name}: STOPPED - stopped normally on host ")
     assert command(elsewhere, "stop", here).out == f"{elsewhere.name}: not running\n"
@@ -99,19 +102,19 @@ def test_dagster_on_another_host_takes_over_once_the_host_is_lost(
         wait_until(lambda: rows(elsewhere) == 2, "it goes on here")
         assert runner.status(config).host == ""
     finally:
-        process.stop(runner.state, elsewhere.name)
+        stop_driver(runner.state, elsewhere.name)
 
 
 @pytest.mark.long
 def test_a_driver_without_work_notices_that_another_host_has_taken_over(elsewhere: Pipeline, tmp_path: Path) -> None:
     config, here = load_pipeline(elsewhere.file), tmp_path / "here"
-    process.launch(Deployment(config, here))
+    launch_driver(Deployment(here, config=config))
     try:
         wait_until(lambda: state(elsewhere) == "FAILED", "the older driver has ended, though no record came")
-        assert "another driver" in process.status(elsewhere.state, elsewhere.name).message
-        assert not process.status(elsewhere.state, elsewhere.name).wanted
+        assert "another driver" in stream_status(elsewhere.state, elsewhere.name).message
+        assert not stream_status(elsewhere.state, elsewhere.name).wanted
     finally:
-        process.stop(here, elsewhere.name)
+        stop_driver(here, elsewhere.name)
 
 
 def test_a_host_with_a_wrong_clock_does_not_take_over(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from glassflow_dagster.driver.query.query_start import FIRST_RECORDS
+from glassflow_dagster.driver.query.start_query import FIRST_RECORDS
 from glassflow_dagster.stream.batch_query import INLINE_RECORDS, INLINE_RECORDS_SETTING, BatchQuery
 from glassflow_dagster.stream.checkpoint.checkpoint import BatchPlan, Checkpoint
 from tests.e2e.support import Pipeline, rows, start, stop

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from glassflow_dagster.control import process
 from glassflow_dagster.control.heartbeat import pipeline_folder, read_heartbeat
 from glassflow_dagster.control.lock import end_remains
+from glassflow_dagster.control.status import stream_status
 from glassflow_dagster.local.object_store import SECRET_KEY, object_store_variables
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
@@ -122,9 +122,9 @@ def test_a_driver_on_another_host_takes_the_pipeline_over(
         assert started.code == 0, started.err
         pipeline.send(sent[4000:])
         wait_until(lambda: state(pipeline) == "FAILED", "the older driver has ended")
-        newer = process.status(other, pipeline.name).log
+        newer = stream_status(other, pipeline.name).log
         wait_until(lambda: pipeline.ledger()["read"] == len(sent), "all is read", evidence=newer.read_text)
-        assert process.status(other, pipeline.name).state.value == "RUNNING"
+        assert stream_status(other, pipeline.name).state.value == "RUNNING"
     finally:
         invoke("stop", pipeline.name, "--state", str(pipeline.state))
         invoke("stop", pipeline.name, "--state", str(other))
@@ -157,7 +157,7 @@ def test_of_two_drivers_with_two_servers_one_has_the_checkpoint(
     try:
         pipeline.send(with_copies())
         wait_until(lambda: state(pipeline) == "FAILED", "the older driver has ended")
-        assert "another driver uses the checkpoint" in process.status(pipeline.state, pipeline.name).message
+        assert "another driver uses the checkpoint" in stream_status(pipeline.state, pipeline.name).message
         wait_until(lambda: other.query(EXACT) == [(EVENTS, EVENTS)], "the newer one has written all")
 
         # It has no ledger of what was read: it is refused before it fences off the other one.

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from glassflow_dagster.checks.verify import verify_pipeline
 from glassflow_dagster.definition.load import load_pipeline
-from glassflow_dagster.driver.query import query_start
+from glassflow_dagster.driver.query import start_query
 from glassflow_dagster.driver.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.errors import GlassflowError
 from tests.e2e.support import Pipeline
@@ -123,7 +123,7 @@ def test_rows_of_the_batch_that_was_under_way_are_found_in_the_table(
 
     The repeated batch has all of these rows, also where a first batch would be smaller.
     """
-    monkeypatch.setattr(query_start, "FIRST_RECORDS", BATCH // 2)
+    monkeypatch.setattr(start_query, "FIRST_RECORDS", BATCH // 2)
     pipeline.write(dedup=dedup).create_topic()
     pipeline.send(events(0, BATCH))
     pipeline.catch_up()

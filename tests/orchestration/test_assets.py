@@ -9,9 +9,9 @@ import dagster as dg
 import pytest
 import yaml
 
-from glassflow_dagster.control import process
-from glassflow_dagster.control.process import Deployment, StreamState
+from glassflow_dagster.control.deployment import Deployment
 from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.control.status import StreamState, stream_status
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.orchestration.asset_keys import build_asset_keys
@@ -69,7 +69,7 @@ def versions(result: dg.ExecuteInProcessResult) -> set[str]:
 
 
 def state_of(deployment: Deployment) -> StreamState:
-    return process.status(deployment.state, ID).state
+    return stream_status(deployment.state, ID).state
 
 
 def test_materializing_launches_the_stream_and_again_checks_its_health(deployment: Deployment) -> None:
@@ -118,7 +118,7 @@ def test_the_data_version_is_the_committed_offsets_so_a_health_check_changes_not
 
 def test_a_joins_assets_have_figures_each_and_a_version_of_both_topics(join_definition: Path, state: Path) -> None:
     config = load_pipeline(join_definition)
-    result = run(Deployment(config, state, timeout=30))
+    result = run(Deployment(state, config=config, timeout=30))
     assert result.success
     figures = materialized(result)
     assert list(figures) == [key.path[-1] for key in build_asset_keys(config).assets]

@@ -9,9 +9,11 @@ from glassflow_dagster.checks.count_rules import CountsReport
 from glassflow_dagster.checks.dead_letters import Cause, DeadLettersReport
 from glassflow_dagster.checks.duplicates import DuplicatesReport
 from glassflow_dagster.checks.unmatched import evaluate_unmatched
-from glassflow_dagster.control import process
-from glassflow_dagster.control.process import Deployment
+from glassflow_dagster.control.deployment import Deployment
+from glassflow_dagster.control.launch import LaunchFailed, launch_driver
 from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.control.status import stream_status
+from glassflow_dagster.control.stop import stop_driver
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.orchestration import checks
 from glassflow_dagster.orchestration.options import CheckOptions, PipelineOptions
@@ -44,7 +46,7 @@ def test_a_server_that_is_down_fails_a_check_with_the_reason_and_no_traceback(de
 
 
 def test_a_running_stream_is_live(definition: Path, deployment: Deployment) -> None:
-    process.launch(deployment)
+    launch_driver(deployment)
     result = evaluate(definition, deployment.state)["stream_is_live"]
     assert result.passed
     assert result.metadata["batch_id"].value == 3
@@ -56,19 +58,19 @@ def test_a_stream_that_failed_stalled_or_fell_silent_is_an_error(
 ) -> None:
     monkeypatch.setenv("FAKE_DRIVER", behaviour)
     try:
-        process.launch(deployment)
-    except process.LaunchFailed:
+        launch_driver(deployment)
+    except LaunchFailed:
         assert behaviour == "fails"
     pipeline_id = deployment.config.pipeline_id
-    wait_until(lambda: process.status(deployment.state, pipeline_id).state.value == state_name, "it is seen")
+    wait_until(lambda: stream_status(deployment.state, pipeline_id).state.value == state_name, "it is seen")
     result = evaluate(definition, deployment.state)["stream_is_live"]
     assert (result.passed, result.severity) == (False, ERROR)
     assert str(result.description).startswith(f"{state_name}: ")
 
 
 def test_a_stream_that_someone_stopped_is_a_warning(definition: Path, deployment: Deployment) -> None:
-    process.launch(deployment)
-    process.stop(deployment.state, deployment.config.pipeline_id)
+    launch_driver(deployment)
+    stop_driver(deployment.state, deployment.config.pipeline_id)
     result = evaluate(definition, deployment.state)["stream_is_live"]
     assert (result.passed, result.severity) == (False, WARN)
     assert "materialize the table to start it" in str(result.description)

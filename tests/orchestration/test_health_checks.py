@@ -6,8 +6,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from glassflow_dagster.control import process
-from glassflow_dagster.control.process import Deployment
+from glassflow_dagster.control.deployment import Deployment
+from glassflow_dagster.control.launch import launch_driver
 from glassflow_dagster.control.runners.local import LocalRunner
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.orchestration.asset_keys import build_asset_keys
@@ -107,7 +107,7 @@ def test_the_sensor_requests_a_check_of_a_stream_that_runs(deployment: Deploymen
             return len(sensor.evaluate_tick(context).run_requests or ())
 
     assert requests() == 0
-    process.launch(deployment)
+    launch_driver(deployment)
     assert requests() == 1
 
 

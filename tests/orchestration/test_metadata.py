@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from glassflow_dagster.control.heartbeat import DriverState, Heartbeat
-from glassflow_dagster.control.process import StreamState, StreamStatus
+from glassflow_dagster.control.status import StreamState, StreamStatus
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.health import Health

@@ -8,8 +8,8 @@ import dagster as dg
 import pytest
 
 from glassflow_dagster.control.heartbeat import DriverState, Heartbeat
-from glassflow_dagster.control.process import StreamState, StreamStatus
 from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.control.status import StreamState, StreamStatus
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.model.state import State

@@ -16,7 +16,8 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from glassflow_dagster.control import process
+from glassflow_dagster.control.status import stream_status
+from glassflow_dagster.control.stop import stop_driver
 from glassflow_dagster.local.ports import free_port
 from tests.servers.stack import Stack
 from tests.support.sending import send
@@ -176,9 +177,9 @@ def test_five_commands_and_no_python_make_a_project_whose_stream_runs(
             }
             project.run("dg", "launch", "--assets", f"key:{stream}/{topic}")
             wait_until(lambda: rows(stack, topic) == 90, "the rows are in the table")
-            assert process.status(state, stream).wanted
+            assert stream_status(state, stream).wanted
     finally:
-        process.stop(state, stream)
+        stop_driver(state, stream)
 
 
 def sensors(server: Server) -> dict[str, str]:

@@ -20,8 +20,8 @@ from click.testing import CliRunner
 
 from glassflow_dagster.cli import main
 from glassflow_dagster.control.heartbeat import read_heartbeat
-from glassflow_dagster.control.process import stop
 from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.control.stop import stop_driver
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.plain_secrets import SECRETS
 from glassflow_dagster.local.ports import free_port
@@ -124,7 +124,7 @@ def secured(
         try:
             yield Secured(pipeline, marks, free_port())
         finally:
-            stop(pipeline.state, pipeline.name)
+            stop_driver(pipeline.state, pipeline.name)
 
 
 def _connections(
@@ -187,7 +187,7 @@ def test_a_pipeline_runs_by_its_secrets_and_shows_none_of_them(secured: Secured)
     texts |= _files(pipeline.state)
     tables = ("glassflow_ledger", "glassflow_dead_letters", "glassflow_replays")
     texts |= {name: str(pipeline.query(f"SELECT * FROM {{db}}.{name}")) for name in tables}
-    stop(pipeline.state, pipeline.name)
+    stop_driver(pipeline.state, pipeline.name)
     texts |= {f"{name}, at the end": content for name, content in _files(pipeline.state).items()}
 
     assert {"definition.json", "driver.log", "spark.log", "heartbeat.json"} <= {Path(name).name for name in texts}

@@ -2,17 +2,18 @@
 
 from pathlib import Path
 
+from glassflow_dagster.control.deployment import DriverOptions
 from glassflow_dagster.control.heartbeat import is_alive, pipeline_folder
-from glassflow_dagster.control.process import status
 from glassflow_dagster.control.runners.kubernetes.runner import NOTE as KUBERNETES_NOTE
 from glassflow_dagster.control.runners.kubernetes.runner import KubernetesRunner, read_settings
 from glassflow_dagster.control.runners.local import LocalRunner
 from glassflow_dagster.control.runners.remote import RemoteRunner
-from glassflow_dagster.control.runners.runner import DriverOptions, StreamRunner
+from glassflow_dagster.control.runners.runner import StreamRunner
 from glassflow_dagster.control.runners.settings import KubernetesSettings, LocalSettings, RunnerSettings
 from glassflow_dagster.control.runners.spark_submit import SparkSubmitRunner
 from glassflow_dagster.control.runners.standalone import NOTE as STANDALONE_NOTE
 from glassflow_dagster.control.runners.standalone import StandaloneRunner
+from glassflow_dagster.control.status import stream_status
 
 
 def build_runner(settings: RunnerSettings, options: DriverOptions) -> StreamRunner:
@@ -32,7 +33,7 @@ def remote_runner_of(state: Path, pipeline_id: str) -> RemoteRunner | None:
 
     state: the local folder. A driver on this host comes first; in client mode it is one, too.
     """
-    heartbeat = status(state, pipeline_id).heartbeat
+    heartbeat = stream_status(state, pipeline_id).heartbeat
     if heartbeat and is_alive(heartbeat):
         return None
     folder = pipeline_folder(state, pipeline_id)

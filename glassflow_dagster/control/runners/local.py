@@ -3,19 +3,22 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from glassflow_dagster.control import hosts, process
-from glassflow_dagster.control.process import STOP_TIMEOUT, Action, Ending, StreamStatus
-from glassflow_dagster.control.runners.runner import LOG_LINES, DriverOptions
+from glassflow_dagster.control import hosts
+from glassflow_dagster.control.deployment import DriverOptions
+from glassflow_dagster.control.launch import Action, launch_driver, restart_driver
+from glassflow_dagster.control.runners.runner import LOG_LINES
+from glassflow_dagster.control.status import StreamStatus, read_log
+from glassflow_dagster.control.stop import STOP_TIMEOUT, Ending, kill_driver
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 
 
 @dataclass(frozen=True)
 class LocalRunner(DriverOptions):
-    """A `StreamRunner` for this host; it sees and stops the drivers of other hosts, too (driver/hosts.py)."""
+    """A `StreamRunner` for this host; it sees and stops the drivers of other hosts, too (control/hosts.py)."""
 
     def launch(self, config: PipelineConfig, report: Callable[[str], None]) -> StreamStatus:
         """Start a driver, wait until it is up, and return the stream's status; raises `LaunchFailed`."""
-        return process.launch(self.deployment(config), report)
+        return launch_driver(self.deployment(config), report)
 
     def ensure_running(self, config: PipelineConfig, report: Callable[[str], None]) -> tuple[StreamStatus, Action]:
         """Start, keep or redeploy the driver so that it runs with this definition; return status and action."""
@@ -23,7 +26,7 @@ class LocalRunner(DriverOptions):
 
     def restart(self, config: PipelineConfig, report: Callable[[str], None]) -> StreamStatus:
         """Stop the driver if it is running, then start another one on the same checkpoint."""
-        return process.restart(self.deployment(config), report)
+        return restart_driver(self.deployment(config), report)
 
     def stop(self, config: PipelineConfig, timeout: float = STOP_TIMEOUT) -> Ending:
         """Stop the driver after its current batch and mark the stream as not wanted."""
@@ -31,7 +34,7 @@ class LocalRunner(DriverOptions):
 
     def kill(self, config: PipelineConfig) -> Ending:
         """Kill this host's driver with all processes that it has started; whether the stream is wanted stays."""
-        return process.kill(self.state, config.pipeline_id)
+        return kill_driver(self.state, config.pipeline_id)
 
     def status(self, config: PipelineConfig) -> StreamStatus:
         """Return the stream's status: from heartbeat file and process table, or of another host from ClickHouse."""
@@ -39,4 +42,4 @@ class LocalRunner(DriverOptions):
 
     def logs(self, config: PipelineConfig, lines: int = LOG_LINES) -> str:
         """Return the last lines of this host's driver; empty where there is none."""
-        return process.read_log(self.state, config.pipeline_id, lines)
+        return read_log(self.state, config.pipeline_id, lines)

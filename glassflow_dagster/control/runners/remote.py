@@ -10,23 +10,16 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from glassflow_dagster.control import hosts
+from glassflow_dagster.control.deployment import DriverOptions
 from glassflow_dagster.control.heartbeat import Heartbeat, pipeline_folder
 from glassflow_dagster.control.hosts import Shared
-from glassflow_dagster.control.launching import launching
+from glassflow_dagster.control.launch import Action, LaunchFailed
+from glassflow_dagster.control.launch_lock import launching
 from glassflow_dagster.control.log import failure_in, message_in
-from glassflow_dagster.control.process import (
-    STOP_TIMEOUT,
-    UP,
-    Action,
-    Ending,
-    LaunchFailed,
-    StreamState,
-    StreamStatus,
-    take_over,
-    with_launch,
-)
 from glassflow_dagster.control.runners.notes import read_note, write_note
-from glassflow_dagster.control.runners.runner import LOG_LINES, DriverOptions
+from glassflow_dagster.control.runners.runner import LOG_LINES
+from glassflow_dagster.control.status import UP, StreamState, StreamStatus, with_launch
+from glassflow_dagster.control.stop import STOP_TIMEOUT, Ending, take_over
 from glassflow_dagster.control.submission import STOPPED
 from glassflow_dagster.control.wanted import is_wanted, unwant, want
 from glassflow_dagster.definition.model.pipeline import PipelineConfig

@@ -1,12 +1,11 @@
 """The protocol by which commands, Dagster and others control streams, wherever their drivers run."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
 from typing import Protocol
 
-from glassflow_dagster.control.log import LogFormat
-from glassflow_dagster.control.process import LAUNCH_TIMEOUT, STOP_TIMEOUT, Action, Deployment, Ending, StreamStatus
+from glassflow_dagster.control.launch import Action
+from glassflow_dagster.control.status import StreamStatus
+from glassflow_dagster.control.stop import STOP_TIMEOUT, Ending
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 
 # The lines of a driver's log that are shown unless more are asked for.
@@ -45,36 +44,3 @@ class StreamRunner(Protocol):
 
     def logs(self, config: PipelineConfig, lines: int = LOG_LINES) -> str:
         """Return the last lines of the driver's log; empty where there is none."""
-
-
-@dataclass(frozen=True)
-class DriverOptions:
-    """How a runner starts the drivers of its pipelines.
-
-    state: the local folder of checkpoints, heartbeats and logs; of the runner's notes where drivers run elsewhere.
-    create_table: create a missing table even when the definition has no `create_table`. timeout: the seconds that a
-    start may take. spark_config: settings of the drivers' Spark sessions. environment: variables of the drivers besides
-    those of this process. log_format: of the drivers' messages; None for what the environment says. pool: in place of
-    the definitions'; None for that.
-    """
-
-    state: Path
-    create_table: bool = False
-    timeout: float = LAUNCH_TIMEOUT
-    spark_config: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    log_format: LogFormat | None = None
-    pool: str | None = None
-
-    def deployment(self, config: PipelineConfig) -> Deployment:
-        """Return how to start the driver of a definition on this host."""
-        return Deployment(
-            config,
-            self.state,
-            self.create_table,
-            self.timeout,
-            self.spark_config,
-            self.environment,
-            self.log_format,
-            self.pool,
-        )

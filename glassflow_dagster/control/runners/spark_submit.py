@@ -4,8 +4,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from glassflow_dagster.control.deployment import Deployment
 from glassflow_dagster.control.heartbeat import make_pipeline_folder, pipeline_folder
-from glassflow_dagster.control.process import Deployment
 from glassflow_dagster.control.runners.local import LocalRunner
 from glassflow_dagster.control.runners.settings import SparkSubmitSettings, is_standalone
 from glassflow_dagster.definition.model.pipeline import PipelineConfig

@@ -22,13 +22,13 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from glassflow_dagster.control.heartbeat import Heartbeat, pipeline_folder
-from glassflow_dagster.control.process import StreamState
 from glassflow_dagster.control.runners.notes import read_note, write_note
 from glassflow_dagster.control.runners.remote import RemoteDriver, RemoteRunner
 from glassflow_dagster.control.runners.runner import LOG_LINES
 from glassflow_dagster.control.runners.settings import SparkSubmitSettings, is_standalone
 from glassflow_dagster.control.runners.spark_submit import require_for_cluster, size_settings
 from glassflow_dagster.control.sent_definition import SentDefinition
+from glassflow_dagster.control.status import StreamState
 from glassflow_dagster.control.submission import SUBMISSION, Submission
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.model.state import AZURE_KEYS, AZURE_SERVER

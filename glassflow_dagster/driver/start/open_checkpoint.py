@@ -9,7 +9,7 @@ from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.repartition import partitions_warning
 from glassflow_dagster.driver.start.prepare import Prepared
-from glassflow_dagster.driver.start.spark_process import fit_to_state, shuffle_partitions, spark_settings_of
+from glassflow_dagster.driver.start.spark import fit_to_state, shuffle_partitions, spark_settings_of
 from glassflow_dagster.stores.bookkeeping.fencing import Epoch, begin_epoch
 from glassflow_dagster.stores.clickhouse.server_clock import server_lead_ms
 from glassflow_dagster.stores.clickhouse.table import Table, count_by_table

@@ -14,10 +14,10 @@ from typing import Annotated, Any
 import dagster as dg
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 
+from glassflow_dagster.control.deployment import DriverOptions
 from glassflow_dagster.control.log import LogFormat
-from glassflow_dagster.control.process import state_folder
 from glassflow_dagster.control.runners.choose import build_runner
-from glassflow_dagster.control.runners.runner import DriverOptions
+from glassflow_dagster.control.state_folder import state_folder
 from glassflow_dagster.definition.load import load_written
 from glassflow_dagster.definition.model.state import STATE, is_url
 from glassflow_dagster.definition.servers import CONNECTIONS

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from glassflow_dagster.control.heartbeat import is_alive
-from glassflow_dagster.control.process import StreamStatus
-from glassflow_dagster.control.process import status as stream_status
 from glassflow_dagster.control.runners.runner import StreamRunner
+from glassflow_dagster.control.status import StreamStatus, stream_status
 from glassflow_dagster.definition.definition_text import parse_definition
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.model.pipeline import PipelineConfig

@@ -8,7 +8,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from glassflow_dagster.control import process
+from glassflow_dagster.control.stop import POLL, STOP_TIMEOUT, Ending, stop_driver
 from glassflow_dagster.definition.definition_text import parse_definition
 from glassflow_dagster.definition.load import load_written, warnings
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
@@ -139,13 +139,13 @@ class Pipelines:
                 text = f"pipeline can only be deleted if it's stopped or terminated, current status: {status}"
                 raise bad_request(text, pipeline_id=pipeline_id, current_status=status)
             # A failed stream may still be wanted, and would be started again.
-            self._stop_driver(pipeline_id, process.STOP_TIMEOUT)
+            self._stop_driver(pipeline_id, STOP_TIMEOUT)
             self.catalog.files.remove(current)
             self.catalog.operations.forget(pipeline_id)
 
     def stop(self, pipeline_id: str) -> None:
         """Begin to stop a pipeline after its current batch; raises `ApiError`."""
-        self._end(pipeline_id, Status.STOPPING, "stop", process.STOP_TIMEOUT)
+        self._end(pipeline_id, Status.STOPPING, "stop", STOP_TIMEOUT)
 
     def terminate(self, pipeline_id: str) -> None:
         """Begin to kill a pipeline's driver. Its batch is repeated at the next start: no row is lost or doubled."""
@@ -171,16 +171,16 @@ class Pipelines:
         """Stop the driver; one that is just being started has no heartbeat yet by which it can be found."""
         while True:
             ending = self._stop_driver(pipeline_id, timeout)
-            if ending is not process.Ending.NOT_RUNNING or starting is None or not starting.is_in_progress():
+            if ending is not Ending.NOT_RUNNING or starting is None or not starting.is_in_progress():
                 return
-            time.sleep(process.POLL)
+            time.sleep(POLL)
 
-    def _stop_driver(self, pipeline_id: str, timeout: float) -> process.Ending:
+    def _stop_driver(self, pipeline_id: str, timeout: float) -> Ending:
         """Stop the driver, wherever it runs; without a valid definition, that of this host."""
         try:
             config = self.catalog.config(pipeline_id)
         except ApiError:
-            return process.stop(self.catalog.state, pipeline_id, timeout)
+            return stop_driver(self.catalog.state, pipeline_id, timeout)
         return self.catalog.runner.stop(config, timeout)
 
     def _start(self, stored: Stored, status: Status) -> None:

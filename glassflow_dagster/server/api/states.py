@@ -7,7 +7,7 @@ it can be resumed. One that Failed may be terminated, too: then Dagster does not
 from enum import StrEnum
 from http import HTTPStatus
 
-from glassflow_dagster.control.process import StreamState
+from glassflow_dagster.control.status import StreamState
 from glassflow_dagster.server.api.errors import ApiError
 
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from glassflow_dagster.control import process
+from glassflow_dagster.control.deployment import DriverOptions
 from glassflow_dagster.control.lock import end_remains
-from glassflow_dagster.control.process import UP, StreamState
 from glassflow_dagster.control.runners.choose import build_runner
 from glassflow_dagster.control.runners.kubernetes.manifests import MAIN_FILE
 from glassflow_dagster.control.runners.kubernetes.names import driver_labels
-from glassflow_dagster.control.runners.runner import DriverOptions, StreamRunner
+from glassflow_dagster.control.runners.runner import StreamRunner
 from glassflow_dagster.control.runners.settings import LocalSettings, RunnerSettings, SparkSubmitSettings
+from glassflow_dagster.control.status import UP, StreamState, StreamStatus, stream_status
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from tests.cluster.hosts import Host, Network, missing, running_network
@@ -73,10 +73,10 @@ class Place:
     def config(self) -> PipelineConfig:
         return load_pipeline(self.pipeline.file, {**os.environ, **self.environment})
 
-    def launch(self) -> process.StreamStatus:
+    def launch(self) -> StreamStatus:
         return self.runner.launch(self.config(), print)
 
-    def ensure(self) -> tuple[process.StreamStatus, process.Action]:
+    def ensure(self) -> tuple[StreamStatus, launch.Action]:
         return self.runner.ensure_running(self.config(), print)
 
     def state(self) -> StreamState:
@@ -92,7 +92,7 @@ class Place:
             # The JVM that has started it has the file as a URL.
             return [pid for pid, command in found.items() if f" {_POD_FILE} " in command]
         if self.kind != "cluster":
-            heartbeat = process.status(self.pipeline.state, self.pipeline.name).heartbeat
+            heartbeat = stream_status(self.pipeline.state, self.pipeline.name).heartbeat
             return [heartbeat.pid] if heartbeat and self.is_up() else []
         return [pid for _, pid in submitted_drivers(self.hosts)]
 

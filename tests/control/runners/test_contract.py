@@ -5,7 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from glassflow_dagster.control.process import Action, Ending, LaunchFailed, StreamState
+from glassflow_dagster.control.launch import Action, LaunchFailed
+from glassflow_dagster.control.status import StreamState
+from glassflow_dagster.control.stop import Ending
 from glassflow_dagster.errors import GlassflowError
 from tests.control.runners.conftest import RUNNERS, THREADS_FAIL, Place
 from tests.e2e.support import rows

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from glassflow_dagster.control import hosts
-from glassflow_dagster.control.process import Action, Ending, LaunchFailed, StreamState
+from glassflow_dagster.control.launch import Action, LaunchFailed
 from glassflow_dagster.control.runners.standalone import StandaloneRunner
+from glassflow_dagster.control.status import StreamState
+from glassflow_dagster.control.stop import Ending
 from glassflow_dagster.local.object_store import SECRET_KEY
 from tests.cluster.hosts import Host
 from tests.control.runners.conftest import Cluster, Place

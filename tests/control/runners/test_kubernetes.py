@@ -11,14 +11,14 @@ import jsonschema
 import pytest
 import yaml
 
-from glassflow_dagster.control.process import StreamState
+from glassflow_dagster.control.deployment import DriverOptions
 from glassflow_dagster.control.runners.choose import build_runner
 from glassflow_dagster.control.runners.kubernetes.manifests import MAIN_FILE
 from glassflow_dagster.control.runners.kubernetes.names import application_name
 from glassflow_dagster.control.runners.kubernetes.runner import KubernetesRunner
 from glassflow_dagster.control.runners.kubernetes.states import state_of
-from glassflow_dagster.control.runners.runner import DriverOptions
 from glassflow_dagster.control.runners.settings import KubernetesSettings, SecretKey, settings_of_options
+from glassflow_dagster.control.status import StreamState
 from glassflow_dagster.control.submission import Submission
 from glassflow_dagster.definition.load import load_written
 from glassflow_dagster.definition.model.pipeline import PipelineConfig

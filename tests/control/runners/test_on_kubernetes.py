@@ -11,9 +11,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from glassflow_dagster.control.process import Action, Ending, LaunchFailed, StreamState
+from glassflow_dagster.control.launch import Action, LaunchFailed
 from glassflow_dagster.control.runners.kubernetes.names import application_name, driver_labels, selector_of
 from glassflow_dagster.control.runners.kubernetes.runner import KubernetesRunner
+from glassflow_dagster.control.status import StreamState
+from glassflow_dagster.control.stop import Ending
 from tests.control.runners.conftest import KUBERNETES, THREADS_FAIL, Place
 from tests.control.runners.test_contract import send, wait_for_rows
 from tests.kubernetes.cluster import DRIVER, LAUNCHER, NAMESPACE, KubernetesCluster, chart_objects
@@ -37,7 +39,7 @@ import dagster as dg
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.orchestration.pipelines import build_pipeline_assets
 from glassflow_dagster.control.runners.choose import build_runner
-from glassflow_dagster.control.runners.runner import DriverOptions
+from glassflow_dagster.control.deployment import DriverOptions
 from glassflow_dagster.control.runners.settings import KubernetesSettings
 definition, state, settings, spark = sys.argv[1:]
 options = DriverOptions(Path(state), spark_config=json.loads(spark))

@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 
 from glassflow_dagster.control import hosts
+from glassflow_dagster.control.deployment import LAUNCH_TIMEOUT, DriverOptions
 from glassflow_dagster.control.heartbeat import DriverState, Heartbeat, make_pipeline_folder, pipeline_folder
 from glassflow_dagster.control.hosts import Shared
-from glassflow_dagster.control.process import LAUNCH_TIMEOUT, Action, Ending, StreamState, StreamStatus
+from glassflow_dagster.control.launch import Action
 from glassflow_dagster.control.runners import standalone
 from glassflow_dagster.control.runners.kubernetes.runner import KubernetesRunner
 from glassflow_dagster.control.runners.notes import write_note
 from glassflow_dagster.control.runners.remote import _KNOWN, Known, RemoteDriver
-from glassflow_dagster.control.runners.runner import DriverOptions
 from glassflow_dagster.control.runners.settings import SparkSubmitSettings
 from glassflow_dagster.control.runners.standalone import StandaloneRunner
+from glassflow_dagster.control.status import StreamState, StreamStatus
+from glassflow_dagster.control.stop import Ending
 from glassflow_dagster.control.wanted import want
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError

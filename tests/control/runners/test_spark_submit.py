@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from glassflow_dagster.control import hosts, process
+from glassflow_dagster.control import hosts
+from glassflow_dagster.control.deployment import DriverOptions
 from glassflow_dagster.control.runners.choose import build_runner, remote_runner_of
-from glassflow_dagster.control.runners.runner import DriverOptions
 from glassflow_dagster.control.runners.settings import SparkSubmitSettings
 from glassflow_dagster.control.runners.spark_submit import SparkSubmitRunner
 from glassflow_dagster.control.runners.standalone import NOTE, StandaloneRunner
+from glassflow_dagster.control.status import stream_status
 from glassflow_dagster.control.submission import SUBMISSION, Submission
 from glassflow_dagster.definition.load import load_written
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
@@ -151,7 +152,7 @@ def test_what_cluster_mode_does_not_have_is_refused(tmp_path: Path, settings: di
 
 
 def test_a_master_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    status = process.status(tmp_path, "orders")
+    status = stream_status(tmp_path, "orders")
     monkeypatch.setattr(hosts, "look", lambda *_: hosts.Shared(status, 0, 0, is_stopped=False))
     runner = standalone(tmp_path, master="spark://127.0.0.1:1", rest_url="http://127.0.0.1:1")
     with pytest.raises(GlassflowError, match=r"^http://127\.0\.0\.1:1/v1/submissions/create: does not answer as a"):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from glassflow_dagster.control.process import state_folder
+from glassflow_dagster.control.state_folder import state_folder
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.model.state import State, azure_key_in, is_url
 from glassflow_dagster.definition.problems import DefinitionError

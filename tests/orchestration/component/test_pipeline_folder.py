@@ -13,10 +13,9 @@ import pytest
 import yaml
 from dagster.components.testing import create_defs_folder_sandbox
 
-from glassflow_dagster.control import process
-from glassflow_dagster.control.process import StreamState
 from glassflow_dagster.control.runners.choose import build_runner
 from glassflow_dagster.control.runners.standalone import StandaloneRunner
+from glassflow_dagster.control.status import StreamState, stream_status
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.orchestration.component.pipeline_folder import PipelineFolder
 from tests.support.definition import clickhouse, sink, source
@@ -301,7 +300,7 @@ def test_drivers_get_the_connections_and_the_inline_definition_of_their_componen
     )
     result = defs.resolve_implicit_global_asset_job_def().execute_in_process()
     assert result.success
-    status = process.status(state, "inline_orders")
+    status = stream_status(state, "inline_orders")
     assert status.state is StreamState.RUNNING
     assert status.heartbeat
     # The fingerprint covers connections and secrets.

@@ -14,9 +14,10 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from glassflow_dagster.control import process
+from glassflow_dagster.control.deployment import Deployment
 from glassflow_dagster.control.heartbeat import pipelines_in
 from glassflow_dagster.control.runners.local import LocalRunner
+from glassflow_dagster.control.stop import stop_driver
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.local.ports import free_port
 from glassflow_dagster.server.api.application import make_application
@@ -108,17 +109,17 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Api]]:
     # Of a test that failed half way.
     for pipeline_id in pipelines_in(tmp_path / "state"):
         with suppress(GlassflowError):
-            process.stop(tmp_path / "state", pipeline_id, timeout=0)
+            stop_driver(tmp_path / "state", pipeline_id, timeout=0)
 
 
 @pytest.fixture
 def no_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each start fail at once: a test of definitions needs no JVM."""
 
-    def fail(deployment: process.Deployment, _report: object) -> None:
+    def fail(deployment: Deployment, _report: object) -> None:
         raise GlassflowError(f"{deployment.config.pipeline_id}: this test starts no driver")
 
-    monkeypatch.setattr(process, "ensure_running", fail)
+    monkeypatch.setattr("glassflow_dagster.control.hosts.ensure_driver", fail)
 
 
 @pytest.fixture

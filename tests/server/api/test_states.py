@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from glassflow_dagster.control import process
-from glassflow_dagster.control.process import StreamState
+from glassflow_dagster.control.status import StreamState
+from glassflow_dagster.control.stop import Ending
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.server.api.errors import ApiError
 from glassflow_dagster.server.api.operations import Operations
@@ -152,22 +152,22 @@ def test_a_pipeline_that_another_process_has_just_created_is_not_deleted_as_stop
 def test_a_driver_that_is_just_being_started_is_terminated(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before its first heartbeat nothing says that it runs."""
     going: list[bool] = []
-    endings: list[process.Ending] = []
+    endings: list[Ending] = []
 
     def start(*_: object) -> None:
         wait_until(lambda: going, "the driver is stopped")
         raise GlassflowError("it was stopped while it started")
 
-    def stop(*_: object) -> process.Ending:
-        endings.append(process.Ending.STOPPED if len(endings) == 3 else process.Ending.NOT_RUNNING)
-        if endings[-1] is process.Ending.STOPPED:
+    def stop(*_: object) -> Ending:
+        endings.append(Ending.STOPPED if len(endings) == 3 else Ending.NOT_RUNNING)
+        if endings[-1] is Ending.STOPPED:
             going.append(True)
         return endings[-1]
 
-    monkeypatch.setattr(process, "ensure_running", start)
-    monkeypatch.setattr(process, "stop", stop)
+    monkeypatch.setattr("glassflow_dagster.control.hosts.ensure_driver", start)
+    monkeypatch.setattr("glassflow_dagster.control.hosts.stop_driver", stop)
     assert api.post("/api/v1/pipeline", deduplicating()).status_code == 200
     assert api.status("orders-clean") == "Created"
     assert api.post("/api/v1/pipeline/orders-clean/terminate").status_code == 200
     api.wait_for("orders-clean", "Stopped")
-    assert endings == [*[process.Ending.NOT_RUNNING] * 3, process.Ending.STOPPED]
+    assert endings == [*[Ending.NOT_RUNNING] * 3, Ending.STOPPED]

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.cli.dev import fill_topics
-from glassflow_dagster.control import process
+from glassflow_dagster.control.stop import stop_driver
 from glassflow_dagster.local.demo.orders import orders
 from glassflow_dagster.local.demo.produce import send
 from glassflow_dagster.local.ports import free_port
@@ -234,4 +234,4 @@ def stop_and_edit(browser: Browser, api: Api) -> None:
     browser.click("link", "Definition", exact=True)
     browser.see("max_delay_time: 2s")
     browser.examine()
-    process.stop(api.state, PIPELINE)
+    stop_driver(api.state, PIPELINE)

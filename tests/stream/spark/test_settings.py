@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.driver.options import RunOptions
-from glassflow_dagster.driver.start.spark_process import fit_to_state, spark_settings_of
+from glassflow_dagster.driver.start.spark import fit_to_state, spark_settings_of
 from glassflow_dagster.stream.spark.session import SHUFFLE_PARTITIONS, WRITE_BUFFER
 from tests.definition.test_load import definition, write
 

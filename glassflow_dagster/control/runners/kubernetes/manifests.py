@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from glassflow_dagster.control.process import STOP_TIMEOUT
 from glassflow_dagster.control.runners.kubernetes.names import (
     annotations_of,
     application_name,
@@ -18,6 +17,7 @@ from glassflow_dagster.control.runners.kubernetes.names import (
     labels_of,
 )
 from glassflow_dagster.control.runners.settings import KubernetesSettings
+from glassflow_dagster.control.stop import STOP_TIMEOUT
 from glassflow_dagster.control.submission import Submission
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError

@@ -9,7 +9,6 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from glassflow_dagster.control.heartbeat import pipeline_folder
-from glassflow_dagster.control.process import STOP_TIMEOUT, StreamState
 from glassflow_dagster.control.runners.kubernetes.cluster import KubernetesCluster
 from glassflow_dagster.control.runners.kubernetes.manifests import STATE_FOLDER, Manifest, render, spark_settings_for
 from glassflow_dagster.control.runners.kubernetes.names import (
@@ -25,6 +24,8 @@ from glassflow_dagster.control.runners.runner import LOG_LINES
 from glassflow_dagster.control.runners.settings import KubernetesSettings
 from glassflow_dagster.control.runners.spark_submit import require_for_cluster
 from glassflow_dagster.control.sent_definition import SentDefinition
+from glassflow_dagster.control.status import StreamState
+from glassflow_dagster.control.stop import STOP_TIMEOUT
 from glassflow_dagster.control.submission import Submission
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from glassflow_dagster.control.process import StreamState
+from glassflow_dagster.control.status import StreamState
 
 _STARTING, _RUNNING, _FAILED, _STOPPED = (
     StreamState.STARTING, StreamState.RUNNING, StreamState.FAILED, StreamState.STOPPED,

@@ -39,7 +39,7 @@ _JOIN_FIGURES = {"unmatched", "waiting"}
 
 
 @dataclass(frozen=True)
-class Supervised:
+class QueryEnd:
     """The end of a query: the totals of its batches, and for what it was ended.
 
     new_topics: topics to be read as well. schema: what is new in the events; None for nothing.
@@ -50,14 +50,14 @@ class Supervised:
     schema: Found | None = None
 
 
-def supervise(  # noqa: PLR0913, PLR0917 - what may end a query
+def watch_query(  # noqa: PLR0913, PLR0917 - what may end a query
     run: RunContext,
     running: RunningQuery,
     stop: StopRequest,
     spark: SparkSession,
     known: frozenset[str] | None,
     shared: SharedHeartbeat,
-) -> Supervised:
+) -> QueryEnd:
     """Watch the query until it ends; stop it between two batches on request, or for a further topic or field.
 
     known: see `schema_watch.look`. Raises `GlassflowError` where the query fails, and `Fenced` where a newer driver has
@@ -76,8 +76,8 @@ def supervise(  # noqa: PLR0913, PLR0917 - what may end a query
         watched_topics(run) as topics,
         watched_schema(run, known, protobuf_answers(spark)) as schema,
     ):
-        supervisor = _Supervisor(run, running, watch, backlog, topics, schema, shared, _key_count(run, running))
-        return supervisor.watch_until_end(stop)
+        query_watch = _QueryWatch(run, running, watch, backlog, topics, schema, shared, _key_count(run, running))
+        return query_watch.watch_until_end(stop)
 
 
 def _figures_at_start(run: RunContext, running: RunningQuery) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _records_wait(running: RunningQuery) -> bool:
 
 
 @dataclass
-class _Supervisor:
+class _QueryWatch:
     """Polls a running query every second, and reports on it."""
 
     run: RunContext
@@ -149,7 +149,7 @@ class _Supervisor:
     _reported_batch: int | None = field(default=None, init=False)
     _report_again: float = field(default=0.0, init=False)
 
-    def watch_until_end(self, stop: StopRequest) -> Supervised:
+    def watch_until_end(self, stop: StopRequest) -> QueryEnd:
         """Poll the query until it ends, or end it between two batches: when `stop` was asked, or for what is new.
 
         Raises `GlassflowError` where the query has failed, and `Fenced` where a newer driver has begun.
@@ -186,7 +186,7 @@ class _Supervisor:
         self._report(self.running.written())
         if self.run.options.until_caught_up and not stop.asked:
             report_behind_transactions(self.run)
-        return Supervised(self.running.written().totals, new_topics, found if found.is_new else None)
+        return QueryEnd(self.running.written().totals, new_topics, found if found.is_new else None)
 
     def _poll(self) -> dict[str, Any] | None:
         """Wait a second; return the query's progress as fields of a heartbeat, or None when the query has ended."""

@@ -1,4 +1,4 @@
-"""Runs a pipeline's stream: prepares the servers, opens Spark's session and the checkpoint, watches the query."""
+"""Prepare the servers, open Spark's session and the checkpoint, and run one query after the other until the end."""
 
 import time
 from collections.abc import Iterator
@@ -12,17 +12,17 @@ from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.options import Report
 from glassflow_dagster.driver.query.query_failure import CheckpointConflict
-from glassflow_dagster.driver.query.query_start import QueryStarter, begins_inline
+from glassflow_dagster.driver.query.start_query import QueryStarter, begins_inline
 from glassflow_dagster.driver.signals import Stopped, StopRequest
 from glassflow_dagster.driver.start.open_checkpoint import open_checkpoint
 from glassflow_dagster.driver.start.prepare import Prepared, compacted_topics, prepare, require_store
-from glassflow_dagster.driver.start.spark_process import SparkStart
+from glassflow_dagster.driver.start.spark import SparkStart
 from glassflow_dagster.driver.start.submission_end import require_current
 from glassflow_dagster.driver.start.topics import with_further_topics, with_matching_topics
 from glassflow_dagster.driver.watch.record_sample import sample_records
 from glassflow_dagster.driver.watch.schema_changes import SchemaChanges, require_not_stopped
 from glassflow_dagster.driver.watch.shared_heartbeat import SharedHeartbeat
-from glassflow_dagster.driver.watch.supervise import supervise
+from glassflow_dagster.driver.watch.watch_query import watch_query
 from glassflow_dagster.runtime.metrics.server import serve_metrics
 from glassflow_dagster.stores.bookkeeping.run_totals import Totals
 from glassflow_dagster.stream.delivery.batch_bound import BatchBound
@@ -35,7 +35,7 @@ _MOST_CONFLICTS = 5
 _CONFLICTS_SECONDS = 600.0
 
 
-def stream(run: RunContext, spark_start: SparkStart, stop: StopRequest) -> Totals:
+def run_to_end(run: RunContext, spark_start: SparkStart, stop: StopRequest) -> Totals:
     """Run the pipeline until it is stopped or has caught up; return the totals of the batches that it committed.
 
     Raises `Stopped` where it is stopped before its query runs, and `GlassflowError`.
@@ -47,10 +47,10 @@ def stream(run: RunContext, spark_start: SparkStart, stop: StopRequest) -> Total
             prepared = prepare(run)
             run.retry(lambda: require_not_stopped(prepared.client, prepared.config))
             run.retry(lambda: require_current(prepared.client, prepared.config, run.options.submission))
-        return _run_query(replace(run, config=prepared.config), prepared, spark_start, stop)
+        return _run_queries(replace(run, config=prepared.config), prepared, spark_start, stop)
 
 
-def _run_query(run: RunContext, prepared: Prepared, spark_start: SparkStart, stop: StopRequest) -> Totals:
+def _run_queries(run: RunContext, prepared: Prepared, spark_start: SparkStart, stop: StopRequest) -> Totals:
     """Open the session and run the pipeline's query until its end; return the totals of the batches."""
     with ThreadPoolExecutor(1) as background:
         # In parallel with the start of Spark, which takes longer.
@@ -78,7 +78,7 @@ def _run_query(run: RunContext, prepared: Prepared, spark_start: SparkStart, sto
                 try:
                     totals += queries.finish_outdated_batch()
                     known = changes.known(run)
-                    ended = supervise(run, queries.start(), stop, spark, known, shared)
+                    ended = watch_query(run, queries.start(), stop, spark, known, shared)
                 except CheckpointConflict as conflict:
                     is_late = time.monotonic() - last_conflict > _CONFLICTS_SECONDS
                     conflicts, last_conflict = 1 if is_late else conflicts + 1, time.monotonic()

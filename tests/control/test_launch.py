@@ -11,11 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from glassflow_dagster.control import log_file, process
+from glassflow_dagster.control import deployment as module
+from glassflow_dagster.control import log_file
+from glassflow_dagster.control.deployment import Deployment
 from glassflow_dagster.control.heartbeat import is_alive, write_heartbeat
-from glassflow_dagster.control.launching import launching
+from glassflow_dagster.control.launch import Action, LaunchFailed, ensure_driver, launch_driver
+from glassflow_dagster.control.launch_lock import launching
 from glassflow_dagster.control.log import LogFormat
-from glassflow_dagster.control.process import Action, Deployment, Ending, LaunchFailed, StreamState
+from glassflow_dagster.control.state_folder import state_folder
+from glassflow_dagster.control.status import StreamState, StreamStatus, stream_status
+from glassflow_dagster.control.stop import Ending, stop_driver, take_over
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.process import start_of
@@ -24,7 +29,7 @@ from tests.support.waiting import wait_until
 ID = "sms_status"
 
 
-def kill(status: process.StreamStatus) -> None:
+def kill(status: StreamStatus) -> None:
     assert status.heartbeat is not None
     os.kill(status.heartbeat.pid, signal.SIGKILL)
     heartbeat = status.heartbeat
@@ -32,7 +37,7 @@ def kill(status: process.StreamStatus) -> None:
 
 
 def test_a_pipeline_that_never_ran_is_stopped_and_not_wanted(state: Path) -> None:
-    status = process.status(state, ID)
+    status = stream_status(state, ID)
     assert (status.state, status.message, status.wanted) == (StreamState.STOPPED, "never started here", False)
 
 
@@ -41,7 +46,7 @@ def test_a_launched_driver_runs_in_a_session_of_its_own_and_is_wanted(
 ) -> None:
     monkeypatch.setenv("DAGSTER_RUN_ID", "of the launching run")
     reports: list[str] = []
-    status = process.launch(replace(deployment, create_table=True, spark_config={"spark.x": "1"}), reports.append)
+    status = launch_driver(replace(deployment, create_table=True, spark_config={"spark.x": "1"}), reports.append)
     assert status.state is StreamState.RUNNING
     assert status.wanted
     assert status.heartbeat is not None
@@ -56,7 +61,7 @@ def test_a_driver_that_waits_for_its_topic_counts_as_launched(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_DRIVER", "waits")
-    assert process.launch(deployment).state is StreamState.WAITING
+    assert launch_driver(deployment).state is StreamState.WAITING
 
 
 def test_a_driver_that_fails_is_reported_in_its_own_words_and_stays_wanted(
@@ -66,8 +71,8 @@ def test_a_driver_that_fails_is_reported_in_its_own_words_and_stays_wanted(
     with pytest.raises(
         LaunchFailed, match=r"did not start: ClickHouse at 127.0.0.1:1 cannot be reached; start it; its log"
     ):
-        process.launch(deployment)
-    status = process.status(deployment.state, ID)
+        launch_driver(deployment)
+    status = stream_status(deployment.state, ID)
     assert (status.state, status.wanted) == (StreamState.FAILED, True)
 
 
@@ -79,7 +84,7 @@ def test_a_driver_that_dies_before_its_first_heartbeat_is_reported_with_the_end_
     log.write_text("of an earlier driver\n")
     monkeypatch.setenv("FAKE_DRIVER", "dies")
     with pytest.raises(LaunchFailed, match=r"did not start: java.lang.OutOfMemoryError; its log") as caught:
-        process.launch(deployment)
+        launch_driver(deployment)
     assert "OutOfMemoryError" in caught.value.tail
     assert "earlier" not in caught.value.tail
     assert caught.value.log == log
@@ -88,12 +93,14 @@ def test_a_driver_that_dies_before_its_first_heartbeat_is_reported_with_the_end_
 def test_a_driver_that_logs_json_is_reported_with_its_reason_alone(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "DRIVER", (sys.executable, "-m", "glassflow_dagster.driver.run"))
+    monkeypatch.setattr(
+        "glassflow_dagster.control.deployment.DRIVER", (sys.executable, "-m", "glassflow_dagster.driver.run")
+    )
     file = deployment.config.origin.file
     assert file
     file.unlink()
     with pytest.raises(LaunchFailed, match=r"did not start: .*sms_status.yaml: .*; its log is") as caught:
-        process.launch(replace(deployment, log_format=LogFormat.JSON))
+        launch_driver(replace(deployment, log_format=LogFormat.JSON))
     assert caught.value.tail.startswith('{"time": ')
 
 
@@ -104,7 +111,7 @@ def test_a_full_log_is_rotated_at_a_launch(deployment: Deployment, monkeypatch: 
     log.write_text("of an earlier driver\n")
     monkeypatch.setenv("FAKE_DRIVER", "dies")
     with pytest.raises(LaunchFailed):
-        process.launch(deployment)
+        launch_driver(deployment)
     assert log.with_name("driver.log.1").read_text() == "of an earlier driver\n"
     assert f"'--log-file', '{log}'" in log.read_text()
 
@@ -115,9 +122,9 @@ def test_a_driver_that_does_not_come_up_in_time_is_ended_and_its_last_message_re
     monkeypatch.setenv("FAKE_DRIVER", "starts")
     reports: list[str] = []
     with pytest.raises(LaunchFailed, match=r"not up after 10 s \(ClickHouse at 127.0.0.1:1 cannot be reached"):
-        process.launch(replace(deployment, timeout=10), reports.append)
+        launch_driver(replace(deployment, timeout=10), reports.append)
     assert reports[1] == "ClickHouse at 127.0.0.1:1 cannot be reached; start it"
-    status = process.status(deployment.state, ID)
+    status = stream_status(deployment.state, ID)
     assert status.heartbeat is not None
     assert not is_alive(status.heartbeat)
 
@@ -125,13 +132,13 @@ def test_a_driver_that_does_not_come_up_in_time_is_ended_and_its_last_message_re
 def test_a_state_folder_that_cannot_be_written_is_named(deployment: Deployment, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(GlassflowError, match=r"file/sms_status: cannot be written .*choose another folder"):
-        process.launch(replace(deployment, state=tmp_path / "file"))
+        launch_driver(replace(deployment, state=tmp_path / "file"))
 
 
 def test_a_running_stream_is_left_alone(deployment: Deployment) -> None:
-    first, action = process.ensure_running(deployment)
+    first, action = ensure_driver(deployment)
     assert action is Action.LAUNCHED
-    second, action = process.ensure_running(deployment)
+    second, action = ensure_driver(deployment)
     assert action is Action.HEALTH_CHECKED
     assert first.heartbeat is not None
     assert second.heartbeat is not None
@@ -144,61 +151,61 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "gate"
     wait = (
         f"import os, pathlib, sys, time\nwhile not pathlib.Path({str(file)!r}).exists(): time.sleep(0.02)\n"
-        f"os.execv(sys.executable, [*{[*process.DRIVER]!r}, *sys.argv[1:]])"
+        f"os.execv(sys.executable, [*{[*module.DRIVER]!r}, *sys.argv[1:]])"
     )
-    monkeypatch.setattr(process, "DRIVER", (sys.executable, "-c", wait))
+    monkeypatch.setattr("glassflow_dagster.control.deployment.DRIVER", (sys.executable, "-c", wait))
     return file
 
 
 def test_a_stream_is_starting_from_its_launch_on_and_others_wait_for_that(deployment: Deployment, gate: Path) -> None:
     """Also one that was stopped before. A sensor would start it a second time."""
     with ThreadPoolExecutor(2) as pool:
-        first, second = (pool.submit(process.ensure_running, deployment) for _ in range(2))
-        wait_until(lambda: process.status(deployment.state, ID).wanted, "the launch has begun")
-        status = process.status(deployment.state, ID)
+        first, second = (pool.submit(ensure_driver, deployment) for _ in range(2))
+        wait_until(lambda: stream_status(deployment.state, ID).wanted, "the launch has begun")
+        status = stream_status(deployment.state, ID)
         assert (status.state, status.message) == (StreamState.STARTING, "a driver is being started")
         gate.touch()
         found = [each.result(30) for each in (first, second)]
     assert {action for _, action in found} == {Action.LAUNCHED, Action.HEALTH_CHECKED}
     assert len({status.heartbeat.pid for status, _ in found if status.heartbeat}) == 1
 
-    process.stop(deployment.state, ID)
-    assert process.status(deployment.state, ID).state is StreamState.STOPPED
+    stop_driver(deployment.state, ID)
+    assert stream_status(deployment.state, ID).state is StreamState.STOPPED
     with launching(deployment.folder):
-        assert process.status(deployment.state, ID).state is StreamState.STARTING
+        assert stream_status(deployment.state, ID).state is StreamState.STARTING
 
 
 def test_a_stream_that_is_stopped_before_its_first_heartbeat_is_stopped(deployment: Deployment, gate: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
-        launched = pool.submit(process.launch, deployment)
-        wait_until(lambda: process.status(deployment.state, ID).wanted, "the launch has begun")
-        stopped = pool.submit(process.stop, deployment.state, ID)
-        wait_until(lambda: not process.status(deployment.state, ID).wanted, "the stop has begun")
+        launched = pool.submit(launch_driver, deployment)
+        wait_until(lambda: stream_status(deployment.state, ID).wanted, "the launch has begun")
+        stopped = pool.submit(stop_driver, deployment.state, ID)
+        wait_until(lambda: not stream_status(deployment.state, ID).wanted, "the stop has begun")
         gate.touch()
         assert stopped.result(30) is Ending.STOPPED
         # The launch may have seen it running for a moment.
         failure = launched.exception(30)
     assert failure is None or "it was stopped while it started" in str(failure)
-    status = process.status(deployment.state, ID)
+    status = stream_status(deployment.state, ID)
     assert (status.state, status.wanted) == (StreamState.STOPPED, False)
 
 
 def test_a_killed_stream_is_restarted(deployment: Deployment) -> None:
-    kill(process.launch(deployment))
-    status = process.status(deployment.state, ID)
+    kill(launch_driver(deployment))
+    status = stream_status(deployment.state, ID)
     assert status.state is StreamState.FAILED
     assert "died without an error message" in status.message
-    status, action = process.ensure_running(deployment)
+    status, action = ensure_driver(deployment)
     assert (status.state, action) == (StreamState.RUNNING, Action.RESTARTED)
 
 
 def test_an_edited_definition_is_redeployed(deployment: Deployment) -> None:
-    first = process.launch(deployment)
+    first = launch_driver(deployment)
     file = deployment.config.origin.file
     assert file
     file.write_text(file.read_text().replace("time_window: 5m", "time_window: 6m"))
     edited = replace(deployment, config=load_pipeline(file))
-    second, action = process.ensure_running(edited)
+    second, action = ensure_driver(edited)
     assert action is Action.REDEPLOYED
     assert first.heartbeat is not None
     assert second.heartbeat is not None
@@ -208,11 +215,11 @@ def test_an_edited_definition_is_redeployed(deployment: Deployment) -> None:
 
 def test_a_silent_driver_is_stale_and_restarted(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_DRIVER", "silent")
-    status = process.launch(deployment)
+    status = launch_driver(deployment)
     assert status.state is StreamState.STALE
     assert "no heartbeat for 3600 s" in status.message
     monkeypatch.delenv("FAKE_DRIVER")
-    status, action = process.ensure_running(deployment)
+    status, action = ensure_driver(deployment)
     assert (status.state, action) == (StreamState.RUNNING, Action.RESTARTED)
 
 
@@ -220,11 +227,11 @@ def test_a_stalled_driver_is_no_live_one_and_is_killed_and_restarted(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_DRIVER", "stalls")
-    process.launch(deployment)
-    wait_until(lambda: process.status(deployment.state, ID).state is StreamState.STALLED, "the driver stalls")
+    launch_driver(deployment)
+    wait_until(lambda: stream_status(deployment.state, ID).state is StreamState.STALLED, "the driver stalls")
     monkeypatch.delenv("FAKE_DRIVER")
     said: list[str] = []
-    status, action = process.ensure_running(deployment, said.append)
+    status, action = ensure_driver(deployment, said.append)
     assert (status.state, action) == (StreamState.RUNNING, Action.RESTARTED)
     assert any("which is STALLED: ClickHouse at 127.0.0.1:1" in line for line in said)
 
@@ -235,68 +242,68 @@ def test_a_driver_that_someone_else_is_starting_is_waited_for(
     monkeypatch.setenv("FAKE_DRIVER", "late")
     (deployment.state / ID).mkdir(parents=True)
     with subprocess.Popen(deployment.command, start_new_session=True) as other:
-        wait_until(lambda: process.status(deployment.state, ID).state is StreamState.STARTING, "the other one starts")
-        status, action = process.ensure_running(deployment)
+        wait_until(lambda: stream_status(deployment.state, ID).state is StreamState.STARTING, "the other one starts")
+        status, action = ensure_driver(deployment)
         assert (status.state, action) == (StreamState.RUNNING, Action.HEALTH_CHECKED)
         other.terminate()
 
 
 def test_a_stopped_stream_is_stopped_in_good_order_and_not_wanted(deployment: Deployment) -> None:
-    running = process.launch(deployment)
-    assert process.stop(deployment.state, ID) is Ending.STOPPED
-    status = process.status(deployment.state, ID)
+    running = launch_driver(deployment)
+    assert stop_driver(deployment.state, ID) is Ending.STOPPED
+    status = stream_status(deployment.state, ID)
     assert (status.state, status.wanted) == (StreamState.STOPPED, False)
     assert running.heartbeat is not None
     assert not is_alive(running.heartbeat)
-    assert process.stop(deployment.state, ID) is Ending.NOT_RUNNING
+    assert stop_driver(deployment.state, ID) is Ending.NOT_RUNNING
 
 
 def test_a_stream_that_the_machine_stopped_is_still_wanted(deployment: Deployment) -> None:
-    running = process.launch(deployment)
+    running = launch_driver(deployment)
     assert running.heartbeat is not None
     os.kill(running.heartbeat.pid, signal.SIGTERM)
-    wait_until(lambda: process.status(deployment.state, ID).state is StreamState.STOPPED, "it has stopped")
-    assert process.status(deployment.state, ID).wanted
+    wait_until(lambda: stream_status(deployment.state, ID).state is StreamState.STOPPED, "it has stopped")
+    assert stream_status(deployment.state, ID).wanted
 
 
 def test_a_driver_that_does_not_stop_is_killed_and_says_so(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_DRIVER", "deaf")
-    running = process.launch(deployment)
-    assert process.stop(deployment.state, ID, timeout=0.5) is Ending.KILLED
+    running = launch_driver(deployment)
+    assert stop_driver(deployment.state, ID, timeout=0.5) is Ending.KILLED
     assert running.heartbeat is not None
     assert not is_alive(running.heartbeat)
-    status = process.status(deployment.state, ID)
+    status = stream_status(deployment.state, ID)
     assert status.state is StreamState.STOPPED
     assert "was killed" in status.message
 
 
 def test_a_driver_that_was_stopped_is_killed_by_a_take_over_at_once(deployment: Deployment) -> None:
-    running = process.launch(deployment)
+    running = launch_driver(deployment)
     assert running.heartbeat is not None
     os.kill(running.heartbeat.pid, signal.SIGSTOP)
     silent = running.heartbeat.model_copy(update={"updated_at": time.time() - 3600})
     write_heartbeat(running.folder, silent)
     said: list[str] = []
-    process.take_over(deployment.state, ID, said.append)
+    take_over(deployment.state, ID, said.append)
     assert len(said) == 1
     assert said[0].startswith(f"{ID}: ending the driver that runs it (pid {silent.pid}), which is STALE: no heartbeat")
     assert not is_alive(silent)
-    assert process.status(deployment.state, ID).wanted
-    process.take_over(deployment.state, ID, said.append)
+    assert stream_status(deployment.state, ID).wanted
+    take_over(deployment.state, ID, said.append)
     assert len(said) == 1
 
 
 def test_a_pid_that_another_process_has_taken_is_neither_alive_nor_stopped(deployment: Deployment) -> None:
-    kill(running := process.launch(deployment))
+    kill(running := launch_driver(deployment))
     assert running.heartbeat is not None
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as stranger:
         try:
             taken = running.heartbeat.model_copy(update={"pid": stranger.pid, "updated_at": time.time()})
             write_heartbeat(running.folder, taken)
-            assert process.status(deployment.state, ID).state is StreamState.FAILED
-            assert process.stop(deployment.state, ID) is Ending.NOT_RUNNING
+            assert stream_status(deployment.state, ID).state is StreamState.FAILED
+            assert stop_driver(deployment.state, ID) is Ending.NOT_RUNNING
             assert start_of(stranger.pid) is not None
         finally:
             stranger.kill()
@@ -307,10 +314,10 @@ def test_an_unreadable_heartbeat_is_named_with_the_remedy(state: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "heartbeat.json").write_text("{")
     with pytest.raises(GlassflowError, match=r"heartbeat.json: cannot be read; .*remove it"):
-        process.status(state, ID)
+        stream_status(state, ID)
     (folder / "heartbeat.json").unlink()
 
 
 def test_state_is_kept_where_the_environment_says_or_beside_the_user() -> None:
-    assert process.state_folder({"GLASSFLOW_STATE": "/var/streams"}) == Path("/var/streams")
-    assert process.state_folder({}) == Path.cwd() / ".glassflow" / "state"
+    assert state_folder({"GLASSFLOW_STATE": "/var/streams"}) == Path("/var/streams")
+    assert state_folder({}) == Path.cwd() / ".glassflow" / "state"
