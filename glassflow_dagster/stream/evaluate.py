@@ -21,8 +21,8 @@ from glassflow_dagster.stream.spark.spark_errors import explain_failure
 from glassflow_dagster.stream.stages.decode.decode import decode
 from glassflow_dagster.stream.stages.decode.decoder import Decoder
 from glassflow_dagster.stream.stages.decode.formats import decoder_of
-from glassflow_dagster.stream.stages.decode.json_format import json_decoder
-from glassflow_dagster.stream.stages.decode.key_fields import add_key_fields, value_fields
+from glassflow_dagster.stream.stages.decode.json_in_scala import json_decoder
+from glassflow_dagster.stream.stages.decode.key_fields_in_scala import add_key_fields, value_fields
 from glassflow_dagster.stream.stages.decode.registry import declare_registry, require_source_schemas
 from glassflow_dagster.stream.stages.filter import keep_matching
 from glassflow_dagster.stream.stages.scope import field_scope

@@ -8,11 +8,12 @@ from pyspark.sql import functions as F
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.stages import FilterStage, TransformStage, plan_stages
 from glassflow_dagster.stores.clickhouse.table import Table, filled_columns
+from glassflow_dagster.stream.stages.columns import MAX_EVENT_TIMES, TALLIES
 from glassflow_dagster.stream.stages.dead_letters import dead_letters_of_joined, keep_raw_of_dead_letters
 from glassflow_dagster.stream.stages.decode.decode import decode
 from glassflow_dagster.stream.stages.decode.formats import decoder_of
 from glassflow_dagster.stream.stages.decode.registry import registry_name
-from glassflow_dagster.stream.stages.dedup import (
+from glassflow_dagster.stream.stages.dedup_in_scala import (
     drop_duplicates,
     drop_duplicates_in_event_time,
     drop_duplicates_of_join_inputs,
@@ -20,11 +21,16 @@ from glassflow_dagster.stream.stages.dedup import (
 )
 from glassflow_dagster.stream.stages.event_time import read_event_time, read_times
 from glassflow_dagster.stream.stages.filter import keep_matching
-from glassflow_dagster.stream.stages.join import join_inputs
 from glassflow_dagster.stream.stages.join_events import as_events, to_join_inputs, unpack_fields
-from glassflow_dagster.stream.stages.mapping import TableColumns, map_columns, map_columns_of_all
-from glassflow_dagster.stream.stages.otlp import fill_attributes_of_key, keep_outcomes, require_key, split_requests
-from glassflow_dagster.stream.stages.record_counter import MAX_EVENT_TIMES, TALLIES, JoinCounter
+from glassflow_dagster.stream.stages.join_in_scala import join_inputs
+from glassflow_dagster.stream.stages.mapping_in_scala import TableColumns, map_columns, map_columns_of_all
+from glassflow_dagster.stream.stages.otlp_in_scala import (
+    fill_attributes_of_key,
+    keep_outcomes,
+    require_key,
+    split_requests,
+)
+from glassflow_dagster.stream.stages.record_counter import JoinCounter
 from glassflow_dagster.stream.stages.replays import mark_replays
 from glassflow_dagster.stream.stages.route import choose_table, choose_tables, drop_replays_for_others
 from glassflow_dagster.stream.stages.scope import Scope, field_scope
@@ -50,9 +56,7 @@ def build_query(records: DataFrame, config: PipelineConfig, tables: Sequence[Tab
     tables: the sink's, in the order of `Sink.by_table`. checkpoint_id: the checkpoint's id, to recognize its replays.
 
     Columns in: those of `read_records`.
-    Columns out: topic_rank INT, partition INT, offset LONG, row as in `map_columns`, size INT, timestamp
-    LONG, dead_letter STRUCT, drop_reason STRING, duplicates LONG, and of an OTLP source item INT and event BINARY; see
-    `PartitionWriter` for their meaning.
+    Columns out: `position`, `PAYLOAD`, `DUPLICATES`, and of an OTLP source `EVENT`.
     """
     return _deduplicate(map_records(records, config, tables, checkpoint_id), config)
 

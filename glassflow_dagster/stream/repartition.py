@@ -19,7 +19,7 @@ from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.model.transforms import DedupConfig
 from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
 from glassflow_dagster.stream.spark.session import java
-from glassflow_dagster.stream.stages.dedup import put_known
+from glassflow_dagster.stream.stages.dedup_in_scala import put_known
 
 # The names of the states in scala/state: of deduplication on the processing clock (for each source), on the event
 # clock, and of the join.

@@ -25,7 +25,7 @@ from glassflow_dagster.stores.clickhouse.table import Column, Table
 from glassflow_dagster.stream.query import build_join_query, build_query
 from glassflow_dagster.stream.spark.cds_archive import driver_jars
 from glassflow_dagster.stream.spark.session import DRIVER_JAVA_OPTIONS, SHUFFLE_PARTITIONS, java, start_session
-from glassflow_dagster.stream.stages.clock_source import ClockSource
+from glassflow_dagster.stream.stages.clock_source_in_scala import ClockSource
 from glassflow_dagster.stream.stages.record_counter import (
     BATCH_OUTCOMES_SCHEMA,
     BatchOutcomes,

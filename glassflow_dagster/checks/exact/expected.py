@@ -25,11 +25,11 @@ from glassflow_dagster.stores.bookkeeping.dead_letters import (
 from glassflow_dagster.stores.bookkeeping.ledger import BatchHistory, BatchRange
 from glassflow_dagster.stores.clickhouse.table import Table
 from glassflow_dagster.stream.query import map_records, table_columns
+from glassflow_dagster.stream.stages.columns import position
 from glassflow_dagster.stream.stages.dead_letters import keep_raw_of_dead_letters
 from glassflow_dagster.stream.stages.decode.registry import declare_registries, registries_of
-from glassflow_dagster.stream.stages.dedup import dedup_key
-from glassflow_dagster.stream.stages.items import position
-from glassflow_dagster.stream.stages.mapping import TableColumns, read_values
+from glassflow_dagster.stream.stages.dedup_in_scala import dedup_key
+from glassflow_dagster.stream.stages.mapping_in_scala import TableColumns, read_values
 from glassflow_dagster.stream.stages.source import read_ranges
 from glassflow_dagster.stream.stages.source_index import ONLY_FIELDS
 

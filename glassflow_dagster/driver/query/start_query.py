@@ -30,9 +30,9 @@ from glassflow_dagster.stream.delivery.batch_writer import BatchWriter
 from glassflow_dagster.stream.query import build_join_query, build_query
 from glassflow_dagster.stream.spark.session import SPARK_SCRATCH, is_local
 from glassflow_dagster.stream.stages.batch_pacer import BatchPacer
-from glassflow_dagster.stream.stages.clock_source import ClockSource
+from glassflow_dagster.stream.stages.clock_source_in_scala import ClockSource
+from glassflow_dagster.stream.stages.columns import NO_EVENT_TIME
 from glassflow_dagster.stream.stages.decode.registry import declare_registries, registries_of, require_schemas
-from glassflow_dagster.stream.stages.record_counter import NO_EVENT_TIME
 from glassflow_dagster.stream.stages.source import (
     MAX_BATCH_RECORDS,
     Subscription,

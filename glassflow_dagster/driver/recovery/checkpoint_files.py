@@ -19,7 +19,7 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.stores.bookkeeping.ledger import BatchEntry, BatchRange
 from glassflow_dagster.stream.checkpoint.state_files import number_first_version
 from glassflow_dagster.stream.spark.spark_errors import explain_failure
-from glassflow_dagster.stream.stages.dedup import put_known
+from glassflow_dagster.stream.stages.dedup_in_scala import put_known
 
 # A file of the offset log has the version, the batch's metadata as JSON, then one line per source.
 _VERSION_LINE = 0

@@ -23,7 +23,7 @@ from glassflow_dagster.driver.recovery.errors import CannotRebuild
 from glassflow_dagster.driver.recovery.records import LostCheckpoint, Records, computed
 from glassflow_dagster.stores.bookkeeping.ledger import BatchRange
 from glassflow_dagster.stores.bookkeeping.totals import LedgerTotals
-from glassflow_dagster.stream.stages.items import position
+from glassflow_dagster.stream.stages.columns import position
 from glassflow_dagster.stream.stages.source import MAX_BATCH_RECORDS
 
 # The position of an event: the index of the topic, partition, offset, and of an OTLP source the item.

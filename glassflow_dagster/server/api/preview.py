@@ -25,7 +25,7 @@ from glassflow_dagster.stream.stages.decode.decode import decode
 from glassflow_dagster.stream.stages.decode.formats import decoder_of
 from glassflow_dagster.stream.stages.decode.registry import declare_registry, require_source_schemas
 from glassflow_dagster.stream.stages.filter import keep_matching
-from glassflow_dagster.stream.stages.mapping import TableColumns, map_columns, map_columns_of_all
+from glassflow_dagster.stream.stages.mapping_in_scala import TableColumns, map_columns, map_columns_of_all
 from glassflow_dagster.stream.stages.route import choose_table, choose_tables
 from glassflow_dagster.stream.stages.scope import Scope, field_scope
 from glassflow_dagster.stream.stages.transform import transform

@@ -55,8 +55,8 @@ from glassflow_dagster.stream.delivery.read_ahead import ReadAhead
 from glassflow_dagster.stream.delivery.token_room import TokenShare
 from glassflow_dagster.stream.spark.session import SHUFFLE_PARTITIONS
 from glassflow_dagster.stream.stages.batch_pacer import BatchPacer
+from glassflow_dagster.stream.stages.columns import NO_EVENT_TIME, STAGE_ATTEMPT
 from glassflow_dagster.stream.stages.record_counter import (
-    NO_EVENT_TIME,
     BatchOutcomes,
     ItemCounter,
     JoinCounter,
@@ -410,7 +410,7 @@ def _write_as_job(writer: PartitionWriter, stages: BatchStages, plan: BatchPlan)
     # first: Spark first compares eight bytes of the first column, which is enough where they differ, as offsets do.
     other_columns = (name for name in writer.counter.position_columns if name != "offset")
     ordered = together.sortWithinPartitions("offset", *other_columns)
-    with_attempt = ordered.withColumn("stage_attempt", F.call_function("glassflow_stage_attempt"))
+    with_attempt = ordered.withColumn(STAGE_ATTEMPT, F.call_function("glassflow_stage_attempt"))
     return [row.asDict() for row in with_attempt.mapInArrow(writer, PARTITION_RESULT_SCHEMA).collect()]
 
 

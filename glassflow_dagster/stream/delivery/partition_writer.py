@@ -54,13 +54,13 @@ from glassflow_dagster.stream.delivery.dead_letter_rows import (
     dead_letters_of_rows,
 )
 from glassflow_dagster.stream.delivery.token_room import TokenRoom, TokenShare
-from glassflow_dagster.stream.stages.items import EVENT, ITEM
+from glassflow_dagster.stream.stages.columns import EVENT, ITEM, STAGE_ATTEMPT
 from glassflow_dagster.stream.stages.record_counter import BATCH_OUTCOMES_SCHEMA, BatchOutcomes, RecordCounter
 
 # Bytes of raw records in one block: the server parses blocks in memory, those of several pipelines at once.
 MAX_BLOCK_BYTES = 64 * 1024 * 1024
 
-# The columns that `PartitionWriter` returns.
+# The columns that `PartitionWriter` returns: those of `BatchOutcomes`, and `Measures` as JSON.
 PARTITION_RESULT_SCHEMA = f"{BATCH_OUTCOMES_SCHEMA}, measures string"
 
 
@@ -88,15 +88,9 @@ class BatchTable:
 class PartitionWriter:
     """Writes one partition of a batch, in a Python worker on the executor; or a whole batch, inline in the driver.
 
-    Columns in, sorted by the counter's position columns: topic_rank INT, partition INT, offset LONG; row BINARY (the
-    values of the table's columns in RowBinary), with several tables STRUCT<table INT, values BINARY>, and an ARRAY of
-    these where an event may go to all of them; dead_letter STRUCT (its topic is NULL where the record must be read
-    again); drop_reason ('filtered' or 'late'); size INT (bytes of the raw record); timestamp LONG (Kafka's,
-    microseconds since 1970; NULL where it is not known); stage_attempt INT (in a worker: how often Spark has begun this
-    stage before); of a source whose records are many events item INT (the event's index in its record) and event BINARY
-    (its value); and those that the counter takes. At most one of row, dead_letter and drop_reason is set; none of them
-    for a record that is only counted, such as a duplicate. Columns out: those of `BatchOutcomes`, and measures STRING
-    (`Measures` as JSON); one row.
+    Columns in, sorted by the counter's position columns: these, `PAYLOAD`, `STAGE_ATTEMPT`, of a source whose records
+    are many events `ITEM` and `EVENT`, and those that the counter takes. Columns out: `PARTITION_RESULT_SCHEMA`; one
+    row.
 
     counter: counts the records of this kind of query. tables: the sink's. topics: in the order of topic_rank.
     begin: the ClickHouse server when the batch began. repeated: some of the batch may have been written before.
@@ -379,7 +373,7 @@ def _copies(row: pa.ChunkedArray) -> int:
 def _is_retried(block: pa.Table) -> bool:
     """Return whether Spark runs this task, or its stage, again within the batch; False without Spark, as in a test."""
     context = TaskContext.get()
-    return context is not None and (context.attemptNumber() > 0 or block.column("stage_attempt")[0].as_py() > 0)
+    return context is not None and (context.attemptNumber() > 0 or block.column(STAGE_ATTEMPT)[0].as_py() > 0)
 
 
 def _measure_ages(timestamps: pa.ChunkedArray, measures: Measures) -> None:

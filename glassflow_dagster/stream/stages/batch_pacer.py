@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from glassflow_dagster.definition.model.durations import microseconds
 from glassflow_dagster.definition.model.join import JoinConfig
-from glassflow_dagster.stream.stages.clock_source import ClockSource
-from glassflow_dagster.stream.stages.record_counter import NO_EVENT_TIME, BatchOutcomes
+from glassflow_dagster.stream.stages.clock_source_in_scala import ClockSource
+from glassflow_dagster.stream.stages.columns import NO_EVENT_TIME
+from glassflow_dagster.stream.stages.record_counter import BatchOutcomes
 
 # While both topics are silent, a left event that waits is decided at most this long after the end of its window. A
 # batch for it alone takes some 0.2 seconds.

@@ -6,7 +6,7 @@ A good record's raw bytes are dropped before deduplication and the sort; a dead 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from glassflow_dagster.stream.stages.items import EVENT, ITEM, RECORD_SIZE
+from glassflow_dagster.stream.stages.columns import EVENT, ITEM, RECORD_SIZE
 from glassflow_dagster.stream.stages.scope import Scope
 
 

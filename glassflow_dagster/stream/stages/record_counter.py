@@ -11,14 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from glassflow_dagster.stores.bookkeeping.ledger import Outcomes
-from glassflow_dagster.stream.stages.items import ITEM, RECORD, position
-
-# The counts that a join's state adds to its rows: each is a LONG column of the query and a field of `Outcomes`.
-TALLIES = ("duplicates", "taken", "accepted", "matched", "unmatched", "waiting", "late", "null_keys")
-# The newest event time of each source of a join, microseconds since 1970: columns of the query.
-MAX_EVENT_TIMES = ("left_max_event_time", "right_max_event_time")
-# The newest event time of a source without an event.
-NO_EVENT_TIME = -(2**63)
+from glassflow_dagster.stream.stages.columns import ITEM, MAX_EVENT_TIMES, NO_EVENT_TIME, RECORD, TALLIES, position
 
 
 @dataclass

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from glassflow_dagster.control.deployment import DriverOptions
+from glassflow_dagster.control.launch import Action
 from glassflow_dagster.control.lock import end_remains
 from glassflow_dagster.control.runners.choose import build_runner
 from glassflow_dagster.control.runners.kubernetes.manifests import MAIN_FILE
@@ -76,7 +77,7 @@ class Place:
     def launch(self) -> StreamStatus:
         return self.runner.launch(self.config(), print)
 
-    def ensure(self) -> tuple[StreamStatus, launch.Action]:
+    def ensure(self) -> tuple[StreamStatus, Action]:
         return self.runner.ensure_running(self.config(), print)
 
     def state(self) -> StreamState:

@@ -12,7 +12,7 @@ from glassflow_dagster.definition.stages import FilterStage, plan_stages
 from glassflow_dagster.stream.stages.decode.decode import decode
 from glassflow_dagster.stream.stages.decode.formats import decoder_of
 from glassflow_dagster.stream.stages.filter import keep_matching
-from glassflow_dagster.stream.stages.mapping import TableColumns, map_columns
+from glassflow_dagster.stream.stages.mapping_in_scala import TableColumns, map_columns
 from glassflow_dagster.stream.stages.scope import field_scope
 from glassflow_dagster.stream.stages.transform import transform
 from tests.stream.row_binary import read_row

@@ -11,7 +11,7 @@ from pyspark.sql import Row, SparkSession
 
 from glassflow_dagster.definition.model.source import Source
 from glassflow_dagster.definition.model.types import FieldKind
-from glassflow_dagster.stream.stages.decode.schema_formats import decoder_spec
+from glassflow_dagster.stream.stages.decode.avro_and_protobuf_in_scala import decoder_spec
 
 DECODERS = {"avro": "AvroDecoder", "protobuf": "ProtobufDecoder"}
 UINT_DIGITS = 20

@@ -4,8 +4,8 @@ import pytest
 
 from glassflow_dagster.definition.model.join import JoinConfig
 from glassflow_dagster.stream.stages.batch_pacer import BatchPacer, EventClock
-from glassflow_dagster.stream.stages.clock_source import ClockSource
-from glassflow_dagster.stream.stages.record_counter import NO_EVENT_TIME
+from glassflow_dagster.stream.stages.clock_source_in_scala import ClockSource
+from glassflow_dagster.stream.stages.columns import NO_EVENT_TIME
 
 SECOND = 1_000_000
 

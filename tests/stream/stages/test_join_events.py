@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from glassflow_dagster.definition.model.join import JoinConfig
 from glassflow_dagster.definition.model.source import SchemaField
 from glassflow_dagster.stream.stages.decode.decode import decode
-from glassflow_dagster.stream.stages.decode.json_format import json_decoder
+from glassflow_dagster.stream.stages.decode.json_in_scala import json_decoder
 from glassflow_dagster.stream.stages.join_events import join_keys
 from glassflow_dagster.stream.stages.scope import field_scope
 from glassflow_dagster.stream.stages.source_index import by_source

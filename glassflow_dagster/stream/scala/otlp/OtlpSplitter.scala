@@ -79,7 +79,7 @@ object OtlpSplitter {
 
   /** The most bytes of a request's events as JSON: each has the attributes of its resource, so that a few bytes of a
     * request may become many. As an event has more than 64 bytes, there are less than 2^20 of them, so that an event's
-    * index and its record's offset fit into 64 bits (dedup.py).
+    * index and its record's offset fit into 64 bits (dedup_in_scala.py).
     */
   final val MOST_BYTES = 64L * 1024 * 1024
 

@@ -14,7 +14,7 @@ final case class ConversionError(problem: String, path: String = "") {
   def message: String = if (path.isEmpty) problem else s"${path.stripPrefix(".")}: $problem"
 }
 
-/** A ClickHouse type, as Python describes it (stream/stages/mapping.py).
+/** A ClickHouse type, as Python describes it (stream/stages/mapping_in_scala.py).
   *
   * name: the type's name without parameters, Nullable and LowCardinality; text: the whole type; base: the whole type
   * without Nullable and LowCardinality; numbers: a length, precision and scale, digits after the second, or those of an

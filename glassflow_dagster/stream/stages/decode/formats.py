@@ -6,11 +6,11 @@ A definition may name it once it is in the type of `Source.format`; `infer` read
 from collections.abc import Callable, Mapping, Sequence
 
 from glassflow_dagster.definition.model.source import SchemaField, Source
+from glassflow_dagster.stream.stages.decode.avro_and_protobuf_in_scala import schema_decoder
 from glassflow_dagster.stream.stages.decode.confluent_wire_format import strip_schema_id
 from glassflow_dagster.stream.stages.decode.decoder import Decoder
-from glassflow_dagster.stream.stages.decode.json_format import json_decoder
-from glassflow_dagster.stream.stages.decode.key_fields import add_key_fields, value_fields
-from glassflow_dagster.stream.stages.decode.schema_formats import schema_decoder
+from glassflow_dagster.stream.stages.decode.json_in_scala import json_decoder
+from glassflow_dagster.stream.stages.decode.key_fields_in_scala import add_key_fields, value_fields
 
 
 def decoder_of(source: Source, fields: Sequence[SchemaField], registry: str) -> Decoder:

@@ -16,7 +16,7 @@ from glassflow_dagster.stores.kafka.client import java_certificates
 from glassflow_dagster.stores.kafka.schema_registry import authorization
 from glassflow_dagster.stream.spark.session import is_local, java
 from glassflow_dagster.stream.stages.decode.decoder import field_specs
-from glassflow_dagster.stream.stages.decode.key_fields import key_fields, value_fields
+from glassflow_dagster.stream.stages.decode.key_fields_in_scala import key_fields, value_fields
 
 
 def registry_name(pipeline_id: str, source_id: str) -> str:

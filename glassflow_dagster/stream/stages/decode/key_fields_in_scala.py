@@ -1,4 +1,4 @@
-"""Fields of the record's key (`_key.id`), decoded beside those of the value by scala/decode/KeyFields.scala.
+"""Fields of the record's key (`_key.id`) in Scala (scala/decode/KeyFields.scala), decoded beside the value's.
 
 The fields of both are one STRUCT in the order of their declaration, so later stages do not tell them apart.
 """
@@ -10,8 +10,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from glassflow_dagster.definition.model.source import KEY_PREFIX, Encoding, SchemaField
+from glassflow_dagster.stream.stages.decode.avro_and_protobuf_in_scala import decoder_settings
 from glassflow_dagster.stream.stages.decode.decoder import Decoded, Decoder, field_specs
-from glassflow_dagster.stream.stages.decode.schema_formats import decoder_settings
 
 
 def value_fields(fields: Sequence[SchemaField]) -> list[SchemaField]:

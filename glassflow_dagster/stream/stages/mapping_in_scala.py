@@ -1,9 +1,9 @@
-"""Converts fields to ClickHouse columns, and checks everything that ClickHouse would change silently.
+"""Mapping in Scala (scala/types/Converter.scala): converts fields to ClickHouse columns, and checks their values.
 
 A row leaves this stage in ClickHouse's own format RowBinary, so nothing checks its values after it: ranges, lengths,
 names of enums, digits and nulls are checked here, at every depth of a nested value. That is before deduplication: a
-record that does not fit becomes a dead letter and does not enter its key into the state. The rules of each type are in
-scala/types/Converter.scala and scala/types/NestedValues.scala; this module describes the columns to them.
+record that does not fit becomes a dead letter and does not enter its key into the state. This module describes the
+columns to Converter.scala and scala/types/NestedValues.scala, which have the rules of each type.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The formats `avro` and `protobuf`, whose records are written with a schema (scala/decode/SchemaDecoder.scala).
+"""Avro and Protobuf in Scala (scala/decode/SchemaDecoder.scala): records that are written with a schema.
 
 The writer's schema is that of the schema registry, or else the definition's own. With both, the definition's Avro
 schema is the reader's: its aliases and defaults apply.

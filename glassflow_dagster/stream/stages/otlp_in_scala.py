@@ -1,8 +1,8 @@
-"""OTLP: splits a record, which is an export request of OpenTelemetry's, into its events, one row each.
+"""OTLP in Scala (scala/otlp/OtlpSplitter.scala): splits a record, an export request, into its events, one row each.
 
-This module is the Python bridge; the requests are read in scala/otlp. An event's position is that of its record and
+An event's position is that of its record and
 its `item`, the index in the request. Beside its events each record has a row that stands for the record, by which
-records are counted: it is dropped at once, as `items.RECORD`.
+records are counted: it is dropped at once, as `columns.RECORD`.
 """
 
 import json
@@ -28,7 +28,7 @@ def split_requests(records: DataFrame, source: Source, replay_topic: str) -> Dat
 
     Columns in: value, topic, headers, and any others, which pass unchanged. Columns changed: value BINARY, of an event
     a JSON object. Columns added: item INT (the event's index; -1 for a record's own value, where it is not split),
-    split_size INT (`items.RECORD_SIZE`), and those that `keep_outcomes` takes.
+    split_size INT (`columns.RECORD_SIZE`), and those that `keep_outcomes` takes.
     """
     spec = json.dumps({"signal": source.signal, "format": source.format})
     # A dead letter that was one event is replayed as that event.

@@ -15,9 +15,9 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 
 from glassflow_dagster.definition.model.join import JoinConfig
-from glassflow_dagster.stream.stages.clock_source import ClockSource
-from glassflow_dagster.stream.stages.join import join_inputs
-from glassflow_dagster.stream.stages.record_counter import TALLIES
+from glassflow_dagster.stream.stages.clock_source_in_scala import ClockSource
+from glassflow_dagster.stream.stages.columns import TALLIES
+from glassflow_dagster.stream.stages.join_in_scala import join_inputs
 from tests.stream.stages.joins import JoinEvent, Windows, joined
 
 SCHEMA = (

@@ -1,4 +1,4 @@
-"""The format `json`: strict JSON, read by scala/decode/StrictJson.scala."""
+"""JSON in Scala (scala/decode/StrictJson.scala): strict JSON is decoded there."""
 
 import json
 from collections.abc import Sequence

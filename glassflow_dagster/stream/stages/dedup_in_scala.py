@@ -1,7 +1,7 @@
-"""Deduplication: the first event of a key passes, later ones within the window are dropped and counted.
+"""Deduplication in Scala (scala/state/ProcessingTimeDedup.scala, EventTimeDedup.scala): duplicates are dropped there.
 
-This module is the Python bridge. The stateful processors, on the processing and on the event clock, are in
-scala/state/ProcessingTimeDedup.scala and scala/state/EventTimeDedup.scala.
+The first event of a key passes, later ones within the window are dropped and counted. This module calls the stateful
+processors, on the processing and on the event clock.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from glassflow_dagster.definition.model.durations import microseconds, milliseconds
 from glassflow_dagster.definition.model.transforms import DedupConfig
 from glassflow_dagster.stream.spark.session import java
+from glassflow_dagster.stream.stages.columns import EVENT, ITEM, JOIN_INPUT, MARK, PAYLOAD, position
 from glassflow_dagster.stream.stages.event_time import late_dead_letter
-from glassflow_dagster.stream.stages.items import EVENT, ITEM, MARK, position
 from glassflow_dagster.stream.stages.source_index import ONLY_FIELDS
 
 # The source index of a pipeline without a join.
@@ -22,20 +22,6 @@ _ONLY_SOURCE = 0
 # A record has less than 2^20 events, and no partition of Kafka's has 2^43 records.
 _ITEM_BITS = 20
 
-# Columns that pass the stateful processor packed into one BINARY column: of a pipeline with one source, and of a join.
-_PAYLOAD = ("row", "size", "timestamp", "dead_letter", "drop_reason")
-_JOIN_INPUT_PAYLOAD = (
-    "source",
-    "join_key",
-    "time",
-    "max_event_time",
-    "keep_late",
-    "body",
-    "size",
-    "dead_letter",
-    "drop_reason",
-)
-
 
 def drop_duplicates(events: DataFrame, dedup: DedupConfig) -> DataFrame:
     """Drop events whose key was accepted less than the window ago, on the processing clock.
@@ -43,11 +29,9 @@ def drop_duplicates(events: DataFrame, dedup: DedupConfig) -> DataFrame:
     Dead letters, dropped and exempt records pass unchanged.
 
     Columns in: those of `keep_raw_of_dead_letters`.
-    Columns out: topic_rank, partition, offset, row, size, timestamp, dead_letter, drop_reason, and duplicates LONG, and
-    item and event where they come in. A
-    key has one row per batch: its first event, and in duplicates the number of its other events in the batch. If the
-    key was accepted in an earlier batch, duplicates counts all of them; row, timestamp, dead_letter and drop_reason are
-    NULL.
+    Columns out: `position`, `PAYLOAD`, `DUPLICATES`, and `EVENT` where it comes in. A key has one row per batch: its
+    first event, and in duplicates the number of its other events in the batch. If the key was accepted in an earlier
+    batch, duplicates counts all of them; row, timestamp, dead_letter and drop_reason are NULL.
     """
     keyed = events.withColumn("key", _key(dedup, ONLY_FIELDS)).withColumn("source", F.lit(_ONLY_SOURCE))
     return _drop_in_processing_time(keyed, [dedup], _payload(events.columns))
@@ -57,12 +41,12 @@ def drop_duplicates_of_join_inputs(events: DataFrame, dedups: Sequence[DedupConf
     """Drop duplicates of each source of a join by its own key and window; without dedup a source passes unchanged.
 
     dedups: of the left and the right source; None for one without deduplication.
-    Columns in: dedup_key BINARY, exempt BOOLEAN, and the columns of a join's inputs (`to_join_inputs`). Columns out:
-    those without dedup_key and exempt, and duplicates LONG. A key has one row per batch: its first event, and in
-    duplicates the number of its other events. A key that was accepted in an earlier batch has a row, too, so that its
-    duplicates are counted; source, body, dead_letter and drop_reason are NULL then.
+    Columns in: dedup_key BINARY, exempt BOOLEAN, `position`, `JOIN_INPUT`. Columns out: the last two, and
+    `DUPLICATES`. A key has one row per batch: its first event, and in duplicates the number of its other events. A key
+    that was accepted in an earlier batch has a row, too, so that its duplicates are counted; source, body, dead_letter
+    and drop_reason are NULL then.
     """
-    return _drop_in_processing_time(events.withColumnRenamed("dedup_key", "key"), dedups, _JOIN_INPUT_PAYLOAD)
+    return _drop_in_processing_time(events.withColumnRenamed("dedup_key", "key"), dedups, JOIN_INPUT)
 
 
 def put_known(keys: DataFrame, dedups: Sequence[DedupConfig | None]) -> DataFrame:
@@ -156,7 +140,7 @@ def keep_duplicates(events: DataFrame) -> DataFrame:
 
 def _payload(columns: Collection[str]) -> tuple[str, ...]:
     """Return the columns that pass a processor packed, of those that come in."""
-    return (*_PAYLOAD, *((EVENT,) if EVENT in columns else ()))
+    return (*PAYLOAD, *((EVENT,) if EVENT in columns else ()))
 
 
 def _is_deduplicated() -> Column:

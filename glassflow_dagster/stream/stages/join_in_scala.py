@@ -1,8 +1,7 @@
-"""The join: combines each left event with right events of its key, by time.
+"""The join in Scala (scala/state/TemporalJoin.scala, Matching.scala): combines left events with right ones, by time.
 
-The stateful processor is scala/state/TemporalJoin.scala, the rules of matching are in scala/state/Matching.scala; this
-module is their Python bridge. Spark's own stream-stream join cannot be used: it returns every pair, its watermark moves
-with data only, and it does not count the events that it leaves out.
+This module calls the stateful processor. Spark's own stream-stream join cannot be used: it returns every pair, its
+watermark moves with data only, and it does not count the events that it leaves out.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -11,8 +10,8 @@ from pyspark.sql import functions as F
 from glassflow_dagster.definition.model.durations import microseconds
 from glassflow_dagster.definition.model.join import JoinConfig
 from glassflow_dagster.stream.spark.session import java
-from glassflow_dagster.stream.stages.clock_source import without_rows
-from glassflow_dagster.stream.stages.record_counter import MAX_EVENT_TIMES, NO_EVENT_TIME, TALLIES
+from glassflow_dagster.stream.stages.clock_source_in_scala import without_rows
+from glassflow_dagster.stream.stages.columns import JOINED, MAX_EVENT_TIMES, NO_EVENT_TIME, TALLIES
 
 # The side of a record that is no event of either source; that of an event is the index of its source.
 _PASSES = -1
@@ -23,15 +22,8 @@ _PASSING = ("size", "dead_letter", "drop_reason")
 def join_inputs(events: DataFrame, join: JoinConfig, clock_rows: DataFrame) -> DataFrame:
     """Join the events of two sources.
 
-    Columns in: source INT (0 left, 1 right), topic_rank INT, partition INT, offset LONG, join_key BINARY (NULL where a
-    part of the key is null), time LONG and max_event_time LONG (microseconds since 1970, NULL on the processing clock,
-    see `read_times`), keep_late BOOLEAN (a late event is joined all the same), body BINARY (the event's output fields),
-    size, dead_letter, drop_reason, duplicates. clock_rows: those of `ClockSource.read`.
-    Columns out: topic_rank, partition, offset (of the left event), right_topic_rank, right_partition, right_offset (-1
-    without a right event), left BINARY and right BINARY (the bodies; right is NULL where a left event has no match),
-    size INT, dead_letter, drop_reason; `TALLIES`, LONG: counts of the records that this row stands for;
-    `MAX_EVENT_TIMES`, LONG: the newest event time of each source, microseconds since 1970, or the least LONG.
-    A record that is no joined row (a dead letter, a dropped record, or a row with counts only) has NULL in left.
+    Columns in: `position`, `JOIN_INPUT`, `DUPLICATES`. clock_rows: those of `ClockSource.read`.
+    Columns out: `position`, `JOINED`, size, dead_letter, drop_reason, `TALLIES`, `MAX_EVENT_TIMES`.
     """
     is_event = F.col("dead_letter").isNull() & F.col("drop_reason").isNull() & F.col("body").isNotNull()
     # Other records, and events without a key, get a key of their partition that matches nothing.
@@ -71,11 +63,7 @@ def join_inputs(events: DataFrame, join: JoinConfig, clock_rows: DataFrame) -> D
             F.col("topic").alias("topic_rank"),
             "partition",
             "offset",
-            F.col("rightTopic").alias("right_topic_rank"),
-            F.col("rightPartition").alias("right_partition"),
-            F.col("rightOffset").alias("right_offset"),
-            "left",
-            "right",
+            *(F.col(_camel(name).removesuffix("Rank")).alias(name) for name in JOINED),
             _size().alias("size"),
             F.col("passing.dead_letter").alias("dead_letter"),
             F.col("passing.drop_reason").alias("drop_reason"),

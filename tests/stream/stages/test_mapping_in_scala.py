@@ -17,8 +17,8 @@ from glassflow_dagster.definition.model.sink import Mapping
 from glassflow_dagster.definition.model.source import SchemaField
 from glassflow_dagster.definition.model.types import ColumnType, parse_column_type, second_digits
 from glassflow_dagster.stream.stages.decode.decode import decode
-from glassflow_dagster.stream.stages.decode.json_format import json_decoder
-from glassflow_dagster.stream.stages.mapping import TableColumns, map_columns, read_values
+from glassflow_dagster.stream.stages.decode.json_in_scala import json_decoder
+from glassflow_dagster.stream.stages.mapping_in_scala import TableColumns, map_columns, read_values
 from glassflow_dagster.stream.stages.scope import field_scope
 from tests.stream.row_binary import read_row
 

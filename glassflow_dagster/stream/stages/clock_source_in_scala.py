@@ -1,6 +1,6 @@
-"""The clock source: a stream source without records, which triggers batches while the topics are silent.
+"""The clock source in Scala (scala/spark/ClockSource.scala): triggers batches while the topics are silent.
 
-On the event clock its rows also carry the watermark into Spark. The source itself is scala/spark/ClockSource.scala.
+It is a stream source without records; on the event clock its rows also carry the watermark into Spark.
 """
 
 from collections.abc import Sequence

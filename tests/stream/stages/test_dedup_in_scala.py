@@ -12,7 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from glassflow_dagster.definition.model.transforms import DedupConfig
 from glassflow_dagster.stream.spark.session import java
-from glassflow_dagster.stream.stages.dedup import drop_duplicates, put_known
+from glassflow_dagster.stream.stages.dedup_in_scala import drop_duplicates, put_known
 
 SCHEMA = (
     "topic_rank int, partition int, offset bigint, fields struct<k string, n bigint, f double>, row struct<v string>, "
