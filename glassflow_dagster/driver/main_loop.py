@@ -12,7 +12,7 @@ from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.options import Report
 from glassflow_dagster.driver.query.query_failure import CheckpointConflict
-from glassflow_dagster.driver.query.start_query import QueryStarter, begins_inline
+from glassflow_dagster.driver.query.start_query import QueryStarter
 from glassflow_dagster.driver.signals import Stopped, StopRequest
 from glassflow_dagster.driver.start.open_checkpoint import open_checkpoint
 from glassflow_dagster.driver.start.prepare import Prepared, compacted_topics, prepare, require_store
@@ -26,6 +26,7 @@ from glassflow_dagster.driver.watch.watch_query import watch_query
 from glassflow_dagster.runtime.metrics.server import serve_metrics
 from glassflow_dagster.stores.bookkeeping.run_totals import Totals
 from glassflow_dagster.stream.delivery.batch_bound import BatchBound
+from glassflow_dagster.stream.inline_or_job import begins_inline
 from glassflow_dagster.stream.spark.python_workers import start_workers
 from glassflow_dagster.stream.spark.session import protobuf_answers
 

@@ -1,4 +1,4 @@
-"""Streaming queries whose micro-batches run as a Spark job, or inline where a batch has few records.
+"""Streaming queries in Scala (scala/inline/BatchQuery.scala), whose micro-batches run as a Spark job or inline.
 
 Spark plans every batch of a query anew, launches jobs for it and sends its rows to Python workers and back: some 0.3
 seconds of one core, however few records there are. A batch of few records therefore runs inline: by a physical plan
@@ -15,14 +15,8 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from glassflow_dagster.stream.spark.session import is_local, java
-
-# With more records a job is as fast, as it uses all cores; up to this many, one core is enough.
-INLINE_RECORDS = 10_000
-# The Spark setting with another number; with 0 every batch is a job.
-INLINE_RECORDS_SETTING = "spark.glassflow.inlineRecords"
-# The records of an inline batch are in memory several times: as rows, and as Arrow in the JVM and in Python.
-INLINE_BYTES = 8 * 1024 * 1024
+from glassflow_dagster.stream.inline_or_job import InlineLimit
+from glassflow_dagster.stream.spark.session import java
 
 
 class BatchStages(Protocol):
@@ -41,7 +35,7 @@ class BatchStages(Protocol):
     def inline(self, batch_id: int, time_ms: int) -> list[pa.RecordBatch] | None:
         """Run the stages on the batch in this driver; return the rows, sorted by offset, topic and partition.
 
-        None where they need a job: for Python in an expression, or as the records are large. Columns as in `job`.
+        None where they need a job (scala/inline/InlineOrJob.scala). Columns as in `job`.
         """
 
 
@@ -84,10 +78,9 @@ class BatchQuery:
         scratch.mkdir(parents=True, exist_ok=True)
         self._rows = scratch / "inline.arrow"
         self.spark = events.sparkSession
-        self._most_inline = _most_inline(self.spark)
+        self._limit = InlineLimit.of(self.spark)
         query = java(self.spark).org.apache.spark.sql.inline.BatchQuery
-        self._query = query(records._jdf, events._jdf, name, checkpoint, self._most_inline)
-        self._may_inline = may_run_inline(self.spark)
+        self._query = query(records._jdf, events._jdf, name, checkpoint, self._limit.records)
 
     def start(self, run: Callable[[int], None], *, until_caught_up: bool) -> StreamingQuery:
         """Start the query, which calls `run` with the id of each batch, and commits the batch when that returns.
@@ -98,8 +91,8 @@ class BatchQuery:
         return StreamingQuery(self._query.start(_BatchFunction(run), until_caught_up))
 
     def may_inline(self, records: int, record_bytes: int) -> bool:
-        """See `BatchStages`. On a cluster no batch may, and no batch of many or large records."""
-        return self._may_inline and records <= self._most_inline and records * record_bytes <= INLINE_BYTES
+        """See `BatchStages`."""
+        return self._limit.allows(records, record_bytes)
 
     def job(self, batch_id: int, time_ms: int) -> DataFrame:
         """See `BatchStages`."""
@@ -115,16 +108,6 @@ class BatchQuery:
     def state_bytes(self) -> int:
         """Return the size of the state stores in bytes: their memory, and their files on disk."""
         return int(self._query.stateBytes())
-
-
-def may_run_inline(spark: SparkSession) -> bool:
-    """Return whether the settings of a session let any batch run inline."""
-    # Elsewhere the state is in the memory of the executors.
-    return is_local(str(spark.conf.get("spark.master"))) and _most_inline(spark) > 0
-
-
-def _most_inline(spark: SparkSession) -> int:
-    return int(str(spark.conf.get(INLINE_RECORDS_SETTING, str(INLINE_RECORDS))))
 
 
 class _BatchFunction:

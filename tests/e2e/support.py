@@ -31,8 +31,8 @@ from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.run import run_pipeline
 from glassflow_dagster.driver.start import jvm
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
 from glassflow_dagster.stream.delivery.batch_writer import BatchWriter
+from glassflow_dagster.stream.inline_or_job import INLINE_RECORDS_SETTING
 from tests.support import definition as v3
 from tests.support.partitions import grow_topic
 from tests.support.sending import Sender

@@ -15,8 +15,8 @@ from glassflow_dagster.control.launch import Action, ensure_driver, launch_drive
 from glassflow_dagster.control.status import StreamState
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
 from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
+from glassflow_dagster.stream.inline_or_job import INLINE_RECORDS_SETTING
 from tests.e2e.support import (
     Pipeline,
     begin_large_batch,

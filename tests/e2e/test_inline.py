@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from glassflow_dagster.driver.query.start_query import FIRST_RECORDS
-from glassflow_dagster.stream.batch_query import INLINE_RECORDS, INLINE_RECORDS_SETTING, BatchQuery
+from glassflow_dagster.stream.batch_query import BatchQuery
 from glassflow_dagster.stream.checkpoint.checkpoint import BatchPlan, Checkpoint
+from glassflow_dagster.stream.inline_or_job import FIRST_RECORDS, INLINE_RECORDS, INLINE_RECORDS_SETTING
 from tests.e2e.support import Pipeline, rows, start, stop
 from tests.support.waiting import wait_until
 

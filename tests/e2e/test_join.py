@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from glassflow_dagster.stream.stages.clock_source import ClockSource
+from glassflow_dagster.stream.stages.clock_source_in_scala import ClockSource
 from tests.e2e.joins import LEFT, RIGHT, SECOND, Event, JoinPipeline, TwoTopics, recompute
 from tests.e2e.shipped import FlightsWithWeather, OrdersWithUsers
 from tests.e2e.support import kill, start, status, stop

@@ -22,7 +22,7 @@ from glassflow_dagster.checks.verify import verify_pipeline
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.driver.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
+from glassflow_dagster.stream.inline_or_job import INLINE_RECORDS_SETTING
 from tests.e2e.support import Pipeline, cli, invoke, start, stop, tutorial
 from tests.servers.registry import Registry, serving
 from tests.support.sending import Sender

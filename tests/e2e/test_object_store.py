@@ -15,7 +15,7 @@ from glassflow_dagster.control.lock import end_remains
 from glassflow_dagster.control.status import stream_status
 from glassflow_dagster.local.object_store import SECRET_KEY, object_store_variables
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
+from glassflow_dagster.stream.inline_or_job import INLINE_RECORDS_SETTING
 from tests.e2e.support import Pipeline, cli, invoke, kill, rows, start, state, stop
 from tests.local.conftest import Server
 from tests.servers.azure_storage import KEY, running_azure_storage

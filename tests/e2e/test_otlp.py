@@ -18,8 +18,8 @@ from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.stores.clickhouse.tables.token_window import own_setting
-from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
 from glassflow_dagster.stream.delivery.batch_bound import BatchBound
+from glassflow_dagster.stream.inline_or_job import INLINE_RECORDS_SETTING
 from tests.e2e.support import Pipeline, invoke, tutorial
 from tests.e2e.test_dead_letters import dead_letter_command, listed
 from tests.support.export_requests import any_value, attributes, span, to_json, traces

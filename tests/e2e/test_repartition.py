@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.driver import repartition as command
-from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
 from glassflow_dagster.stream.checkpoint import repartition_files
 from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
+from glassflow_dagster.stream.inline_or_job import INLINE_RECORDS_SETTING
 from glassflow_dagster.stream.repartition import read_states
 from tests.e2e.joins import SECOND, JoinPipeline, recompute
 from tests.e2e.support import Finished, Pipeline, begin_large_batch, cli, invoke, kill, start, stop

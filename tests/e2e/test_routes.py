@@ -19,7 +19,7 @@ from glassflow_dagster.driver.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.pipelines import Orchestration, build_folder_definitions
 from glassflow_dagster.stores.dead_letters.replay import replay
-from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
+from glassflow_dagster.stream.inline_or_job import INLINE_RECORDS_SETTING
 from tests.e2e.support import Pipeline, invoke, stop, tutorial
 from tests.support.variants import one_of
 from tests.support.waiting import wait_until

@@ -12,7 +12,7 @@ from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.driver.recovery.acceptance import accept_loss
 from glassflow_dagster.driver.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.stores.dead_letters.replay import replay
-from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
+from glassflow_dagster.stream.inline_or_job import INLINE_RECORDS_SETTING
 from tests.e2e.support import Pipeline, invoke
 from tests.support.variants import one_of
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
+from glassflow_dagster.stream.inline_or_job import INLINE_RECORDS_SETTING
 from glassflow_dagster.stream.stages import source
 from tests.e2e.support import Pipeline
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from glassflow_dagster.cli import main
 from glassflow_dagster.control.pool_endpoint import pool_folder
-from glassflow_dagster.stream.batch_query import INLINE_RECORDS_SETTING
+from glassflow_dagster.stream.inline_or_job import INLINE_RECORDS_SETTING
 from tests.faults.driver import Driver
 from tests.faults.http_proxy import Exchange, HttpProxy, Rule
 from tests.faults.judge import differences, differences_where_it_ended

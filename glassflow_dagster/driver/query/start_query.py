@@ -23,10 +23,10 @@ from glassflow_dagster.stores.clickhouse.tables.token_window import may_be_parti
 from glassflow_dagster.stores.kafka.replay_topic import REPLAY_PARTITION, find_replay_topic
 from glassflow_dagster.stores.kafka.start_offsets import FIRST, NEXT, starting_offsets
 from glassflow_dagster.stores.kafka.topics import offsets
-from glassflow_dagster.stream.batch_query import BatchQuery, may_run_inline
-from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
+from glassflow_dagster.stream.batch_query import BatchQuery
 from glassflow_dagster.stream.delivery.batch_bound import BatchBound
 from glassflow_dagster.stream.delivery.batch_writer import BatchWriter
+from glassflow_dagster.stream.inline_or_job import FIRST_RECORDS, uses_watermark
 from glassflow_dagster.stream.query import build_join_query, build_query
 from glassflow_dagster.stream.spark.session import SPARK_SCRATCH, is_local
 from glassflow_dagster.stream.stages.batch_pacer import BatchPacer
@@ -42,10 +42,6 @@ from glassflow_dagster.stream.stages.source import (
     read_records,
     task_records,
 )
-
-# The first batch of a backlog runs inline: its rows are there while Java compiles and Python's workers start, for which
-# a batch of the full size would wait.
-FIRST_RECORDS = 2_000
 
 
 @dataclass(frozen=True)
@@ -300,15 +296,3 @@ class QueryStarter:
         """
         first = self.opened.identity.batches_before
         return range(first, first + self.opened.checkpoint.next_batch)
-
-
-def uses_watermark(config: PipelineConfig) -> bool:
-    """Return whether the stages of a definition use Spark's watermark: a join does, and an event clock."""
-    dedup = config.dedup_of(config.source)
-    return config.join is not None or (dedup is not None and dedup.clock != "processing")
-
-
-def begins_inline(config: PipelineConfig, checkpoint: Checkpoint, spark: SparkSession) -> bool:
-    """Return whether the first batch runs inline if it has few records, unless an expression needs Python."""
-    pending = checkpoint.pending_plan()
-    return not uses_watermark(config) and may_run_inline(spark) and (pending is None or pending.inline)

@@ -153,7 +153,7 @@ class BatchQuery(
     val plan = analyzed.transform { case relation: StreamingRelationV2 => held(relation) }
       .transformAllExpressions { case _: Functions.BatchTime => HeldTime(clock) }
     val execution = executionOf(plan, batch, timeMs)
-    InlinePlan.of(execution.executedPlan, session, clock)
+    InlineOrJob.plan(execution.executedPlan, session, clock)
   }
 }
 

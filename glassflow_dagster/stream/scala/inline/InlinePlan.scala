@@ -9,18 +9,14 @@ import org.apache.spark.InlineTask
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{Attribute, UnsafeRow}
 import org.apache.spark.sql.catalyst.types.DataTypeUtils
-import org.apache.spark.sql.catalyst.plans.physical.HashPartitioning
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.execution._
-import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec
-import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
 
 /** A prepared physical plan of a streaming query, with a state or without, for batches that run inline.
   *
   * before: the stages from Kafka's records to the state, or to the end where there is none. state: the state, and the
   * stages after it.
   */
-class InlinePlan private (
+private[inline] class InlinePlan(
     before: PreparedStage,
     state: Option[(StatefulStage, PreparedStage)],
     output: Seq[Attribute],
@@ -65,12 +61,12 @@ class InlinePlan private (
   private def copies(rows: Iterator[InternalRow]): Option[ArrayBuffer[UnsafeRow]] = {
     val kept = new ArrayBuffer[UnsafeRow]
     var bytes = 0L
-    while (bytes <= InlinePlan.MOST_BYTES && rows.hasNext) {
+    while (bytes <= InlineOrJob.MOST_BYTES && rows.hasNext) {
       val row = rows.next().asInstanceOf[UnsafeRow]
       bytes += row.getSizeInBytes
       kept += row.copy()
     }
-    Option.when(bytes <= InlinePlan.MOST_BYTES)(kept)
+    Option.when(bytes <= InlineOrJob.MOST_BYTES)(kept)
   }
 
   def close(): Unit = arrow.close()
@@ -83,53 +79,9 @@ class InlinePlan private (
   }
 }
 
-object InlinePlan {
-  // The rows are in memory several times: here, as Arrow, and in Python. The driver plans a batch to be inline
-  // by the size of earlier records (batch_query.py), so this bound is for records that are much larger than those.
-  private val MOST_BYTES = 32L * 1024 * 1024
+private object InlinePlan {
 
   // In this order they order the rows of a batch: offset LONG, topic_rank INT, partition INT, and of a source whose
   // records are many events item INT.
   private val POSITION = Seq("offset", "topic_rank", "partition", "item")
-
-  /** Prepare the physical plan of a batch; None where it has a node that only a job can run. */
-  def of(plan: SparkPlan, session: SparkSession, clock: BatchTimeHolder): Option[InlinePlan] = {
-    val uncompiled = PreparedStage.withoutCodegen(plan)
-    val states = uncompiled.collect { case state: TransformWithStateExec => state }
-    states match {
-      case Seq() => narrow(uncompiled).map(new InlinePlan(_, None, plan.output, session, clock))
-      case Seq(state) =>
-        for {
-          (partitioning, below) <- exchanged(state.child)
-          before <- narrow(below)
-          after <- narrow(uncompiled.transform { case `state` => HeldRows(state.output)() })
-        } yield new InlinePlan(
-          before,
-          Some((new StatefulStage(state, partitioning), after)),
-          plan.output,
-          session,
-          clock
-        )
-      case _ => None
-    }
-  }
-
-  /** The partitioning by key below a stateful operator, and the plan below that. */
-  private def exchanged(plan: SparkPlan): Option[(HashPartitioning, SparkPlan)] = plan match {
-    case SortExec(_, false, child, _) => exchanged(child)
-    case exchange: ShuffleExchangeExec => Option(exchange.outputPartitioning).collect {
-        case byKey: HashPartitioning => (byKey, exchange.child)
-      }
-    case _ => None
-  }
-
-  /** Prepare a plan without exchanges, whose leaf becomes one for held rows; None for any other plan. */
-  private def narrow(plan: SparkPlan): Option[PreparedStage] = {
-    val held = plan.transform { case scan: RDDScanExec => HeldRows(scan.output)() }
-    val isNarrow = !held.exists {
-      case _: ProjectExec | _: FilterExec | _: GenerateExec | _: SerializeFromObjectExec | _: HeldRows => false
-      case _ => true
-    }
-    Option.when(isNarrow)(PreparedStage.of(held))
-  }
 }

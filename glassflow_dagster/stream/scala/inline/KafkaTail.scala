@@ -88,7 +88,7 @@ class KafkaTail(options: CaseInsensitiveStringMap, mostRecords: Int) {
 }
 
 object KafkaTail {
-  // The bytes of an inline batch (batch_query.py).
+  // The bytes of an inline batch (inline_or_job.py).
   private val MOST_BYTES = 8L * 1024 * 1024
 
   // Of the options that Spark's source passes on to Kafka's clients.
