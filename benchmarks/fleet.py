@@ -28,7 +28,7 @@ from benchmarks.results import Figures, Runs, turns
 from glassflow_dagster.control.heartbeat import DriverState, Heartbeat, write_heartbeat
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.runtime.process import start_of
-from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 
 PIPELINES = 100
 # Dagster's sensors have their first evaluations behind them.

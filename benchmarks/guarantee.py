@@ -41,7 +41,7 @@ from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.run import run_pipeline
 from glassflow_dagster.runtime.metrics.measures import Measures
-from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 from glassflow_dagster.stores.clickhouse.client import connect
 from glassflow_dagster.stores.clickhouse.identifiers import full_name, quote_name
 from glassflow_dagster.stream.batch_query import BatchStages

@@ -21,7 +21,7 @@ from glassflow_dagster.errors import GlassflowError
 
 if TYPE_CHECKING:
     from glassflow_dagster.checks.verify import VerifyReport
-    from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+    from glassflow_dagster.stores.bookkeeping.outcomes import Totals
     from glassflow_dagster.stores.bookkeeping.totals import LedgerTotals
 
 
@@ -59,7 +59,7 @@ def run_pipeline(  # noqa: PLR0913 - the options of the command `run`
     from glassflow_dagster.control.deployment import Deployment  # noqa: PLC0415 - see the module
     from glassflow_dagster.control.log import failure_in  # noqa: PLC0415 - see the module
     from glassflow_dagster.control.state_folder import state_folder  # noqa: PLC0415 - see the module
-    from glassflow_dagster.stores.bookkeeping.run_totals import Totals  # noqa: PLC0415 - see the module
+    from glassflow_dagster.stores.bookkeeping.outcomes import Totals  # noqa: PLC0415 - see the module
 
     environment = {**os.environ, **({STATE: str(state)} if state is not None else {})}
     deployment = Deployment(state_folder(environment), create_table, timeout, dict(spark or {}), config=pipeline)

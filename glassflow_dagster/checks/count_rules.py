@@ -11,8 +11,9 @@ from datetime import timedelta
 
 from glassflow_dagster.checks.kafka_counts import KafkaCount, Proof
 from glassflow_dagster.definition.model.sink import Delivery
-from glassflow_dagster.stores.bookkeeping.ledger import Outcomes, TableRows
+from glassflow_dagster.stores.bookkeeping.ledger import TableRows
 from glassflow_dagster.stores.bookkeeping.losses import LossReason
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes
 from glassflow_dagster.stores.bookkeeping.totals import LedgerTotals
 from glassflow_dagster.stores.clickhouse.table import Table
 

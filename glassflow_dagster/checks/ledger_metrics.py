@@ -5,8 +5,8 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.runtime.metrics.pipeline_metrics import OUTCOMES, PipelineMetrics
 from glassflow_dagster.stores.bookkeeping.fencing import last_epoch
-from glassflow_dagster.stores.bookkeeping.ledger import residual
 from glassflow_dagster.stores.bookkeeping.losses import read_losses
+from glassflow_dagster.stores.bookkeeping.outcomes import residual
 from glassflow_dagster.stores.bookkeeping.totals import read_sums
 from glassflow_dagster.stores.dead_letters.store import DeadLetterStore
 

@@ -25,7 +25,7 @@ from glassflow_dagster.driver.python_output import python_output
 
 if TYPE_CHECKING:
     from glassflow_dagster.driver.options import AcceptLoss, Rebuild, RunOptions
-    from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+    from glassflow_dagster.stores.bookkeeping.outcomes import Totals
     from glassflow_dagster.stores.clickhouse.inserts.interrupted import MutatedRows
 
 # Fields of the JSON object in the last line of a run, for scripts.

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from glassflow_dagster.runtime.metrics.histogram import Histogram
 from glassflow_dagster.runtime.metrics.measures import Measures
 from glassflow_dagster.runtime.process import start_of
-from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 
 # A driver writes every second. One that has not for this long hangs or is dead; a long garbage collection is shorter.
 STALE_AFTER = 30.0  # seconds

@@ -9,7 +9,7 @@ from glassflow_dagster.control.heartbeat import Heartbeat, pipelines_in
 from glassflow_dagster.control.status import StreamState, StreamStatus, stream_status
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.metrics.pipeline_metrics import OUTCOMES, Driver, PipelineMetrics
-from glassflow_dagster.stores.bookkeeping.ledger import Outcomes, residual
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes, residual
 
 # The states of a driver whose gauges are of now, not of its last breath.
 _LIVE = frozenset({StreamState.RUNNING, StreamState.STALLED})

@@ -24,7 +24,7 @@ from glassflow_dagster.driver.watch.schema_changes import SchemaChanges, require
 from glassflow_dagster.driver.watch.shared_heartbeat import SharedHeartbeat
 from glassflow_dagster.driver.watch.watch_query import watch_query
 from glassflow_dagster.runtime.metrics.server import serve_metrics
-from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 from glassflow_dagster.stream.delivery.batch_bound import BatchBound
 from glassflow_dagster.stream.inline_or_job import begins_inline
 from glassflow_dagster.stream.spark.python_workers import start_workers

@@ -26,7 +26,7 @@ from glassflow_dagster.driver.start.spark import starting_spark
 from glassflow_dagster.driver.watch.heartbeat_writer import write_heartbeats
 from glassflow_dagster.errors import Fenced, GlassflowError
 from glassflow_dagster.runtime.spark_properties import read_properties
-from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 from glassflow_dagster.stream.spark.without_pandas import leave_out_pandas, leave_out_testing
 
 

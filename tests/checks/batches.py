@@ -8,7 +8,8 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
-from glassflow_dagster.stores.bookkeeping.ledger import LedgerRow, Outcomes, insert_ledger_row
+from glassflow_dagster.stores.bookkeeping.ledger import LedgerRow, insert_ledger_row
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes
 from glassflow_dagster.stores.bookkeeping.schema import NEVER
 from glassflow_dagster.stores.clickhouse.inserts.block import ArrowBlock
 from glassflow_dagster.stores.clickhouse.inserts.insert import Inserter

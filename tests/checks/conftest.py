@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from glassflow_dagster.checks import wait_until_stable
 from glassflow_dagster.definition.load import load_pipeline
-from glassflow_dagster.stores.bookkeeping.ledger import Outcomes
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes
 from glassflow_dagster.stores.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.stores.clickhouse.client import connect
 from glassflow_dagster.stores.clickhouse.queries import execute

@@ -8,7 +8,8 @@ import pytest
 
 from glassflow_dagster.checks.count_rules import CountsReport, Distinct, Facts, evaluate_counts, rows_fit
 from glassflow_dagster.checks.kafka_counts import KafkaCount, Proof, Spans, measure
-from glassflow_dagster.stores.bookkeeping.ledger import Outcomes, RowsByTable
+from glassflow_dagster.stores.bookkeeping.ledger import RowsByTable
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes
 from glassflow_dagster.stores.bookkeeping.totals import LedgerTotals, ReadRange
 from glassflow_dagster.stores.clickhouse.table import Table
 from glassflow_dagster.stores.kafka.topics import Offsets

@@ -22,7 +22,7 @@ from glassflow_dagster.checks.unmatched import evaluate_unmatched, examine_unmat
 from glassflow_dagster.checks.verify import VerifyReport
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
-from glassflow_dagster.stores.bookkeeping.ledger import Outcomes
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes
 from glassflow_dagster.stores.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.stores.clickhouse.client import connect
 from glassflow_dagster.stores.clickhouse.tables.prepare import prepare_target

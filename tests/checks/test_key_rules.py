@@ -17,7 +17,8 @@ from glassflow_dagster.checks.key_rules import (
     why_undecided,
 )
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
-from glassflow_dagster.stores.bookkeeping.ledger import BatchEntry, BatchHistory, Outcomes
+from glassflow_dagster.stores.bookkeeping.ledger import BatchEntry, BatchHistory
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes
 from glassflow_dagster.stores.bookkeeping.totals import LedgerTotals
 from glassflow_dagster.stores.clickhouse.table import Table
 from tests.stores.clickhouse.definitions import sms_status

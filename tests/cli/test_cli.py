@@ -15,7 +15,7 @@ from glassflow_dagster.cli import main
 from glassflow_dagster.cli.watch import History, overview
 from glassflow_dagster.control.heartbeat import DriverState, Heartbeat, write_heartbeat
 from glassflow_dagster.control.status import stream_status
-from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 from tests.support import definition as v3
 
 

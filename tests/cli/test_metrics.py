@@ -10,7 +10,7 @@ from glassflow_dagster.cli.watch import History, overview, sparkline
 from glassflow_dagster.control.heartbeat import DriverState, Heartbeat
 from glassflow_dagster.control.status import stream_status
 from glassflow_dagster.runtime.metrics.measures import Measures
-from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 from tests.control.test_pipeline_metrics import beat
 
 

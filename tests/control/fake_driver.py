@@ -18,7 +18,7 @@ from glassflow_dagster.control.sent_definition import FROM_STDIN, SentDefinition
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.runtime.process import start_of
-from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 
 BEHAVIOUR = os.environ.get("FAKE_DRIVER", "")
 STATES = {"starts": DriverState.STARTING, "waits": DriverState.WAITING, "fails": DriverState.FAILED}

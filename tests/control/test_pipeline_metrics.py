@@ -11,7 +11,7 @@ from glassflow_dagster.control.heartbeat import DriverState, Heartbeat, Partitio
 from glassflow_dagster.control.pipeline_metrics import read_pipeline, read_state_folder
 from glassflow_dagster.runtime.metrics.pipeline_metrics import PipelineMetrics
 from glassflow_dagster.runtime.process import start_of
-from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 
 
 def beat(folder: Path, name: str = "orders", **fields: Any) -> None:

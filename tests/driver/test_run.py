@@ -10,7 +10,7 @@ from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.driver import run as module
 from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.stores.bookkeeping.ledger import Outcomes, residual
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes, residual
 from tests.faults.records import Expected, Position, Record, Workload, batch_times, offset_ranges
 
 _FATES = ("written", "duplicates", "filtered", "dead_letters")

@@ -18,7 +18,8 @@ from glassflow_dagster.orchestration.metadata import (
     table_metadata,
     topics_metadata,
 )
-from glassflow_dagster.stores.bookkeeping.ledger import Outcomes, RowsByTable
+from glassflow_dagster.stores.bookkeeping.ledger import RowsByTable
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes
 from glassflow_dagster.stores.bookkeeping.totals import LedgerTotals, ReadRange
 from glassflow_dagster.stores.clickhouse.table import Table
 from glassflow_dagster.stores.kafka.topics import Offsets

@@ -26,7 +26,7 @@ from glassflow_dagster.orchestration.observer import (
     load_cursor,
 )
 from glassflow_dagster.orchestration.pipelines import Orchestration, build_pipeline_definitions
-from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 from tests.orchestration.joins import JOIN_FIGURES, joined_pipeline
 
 CONFIG = load_pipeline(Path(__file__).parents[2] / "pipelines" / "sms_status.yaml")

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql.streaming.query import StreamingQuery
 
 from glassflow_dagster.control.heartbeat import PartitionLag
-from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 from glassflow_dagster.stream.checkpoint.checkpoint import BatchPlan
 from glassflow_dagster.stream.delivery.batch_writer import WriterProgress
 

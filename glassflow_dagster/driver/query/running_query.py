@@ -14,7 +14,7 @@ from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.query.progress import query_progress
 from glassflow_dagster.driver.query.query_failure import query_failure
 from glassflow_dagster.driver.start.open_checkpoint import OpenCheckpoint
-from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 from glassflow_dagster.stream.batch_query import BatchQuery
 from glassflow_dagster.stream.delivery.batch_writer import BatchWriter, WriterProgress
 from glassflow_dagster.stream.stages.batch_pacer import BatchPacer

@@ -15,7 +15,7 @@ from glassflow_dagster.driver.start.open_checkpoint import OpenCheckpoint, batch
 from glassflow_dagster.driver.start.outdated_batch import OutdatedBatch, find_outdated_batch, find_tables_of
 from glassflow_dagster.driver.start.prepare import Prepared, secured
 from glassflow_dagster.stores.bookkeeping.ledger import read_max_event_times, read_outcomes
-from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 from glassflow_dagster.stores.bookkeeping.windows import Windows
 from glassflow_dagster.stores.clickhouse.table import Table
 from glassflow_dagster.stores.clickhouse.tables.target_watch import TargetWatch

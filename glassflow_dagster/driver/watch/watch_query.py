@@ -25,7 +25,7 @@ from glassflow_dagster.driver.watch.topic_watch import TopicWatch, watched_topic
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.stores.bookkeeping.ledger import read_rows_by_minute
 from glassflow_dagster.stores.bookkeeping.losses import read_losses
-from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 from glassflow_dagster.stores.kafka.topics import commit_offsets, offsets_if_there
 from glassflow_dagster.stream.checkpoint.checkpoint import BatchPlan
 from glassflow_dagster.stream.delivery.batch_writer import WriterProgress

@@ -12,9 +12,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
+from glassflow_dagster.stores.bookkeeping.dead_letter_marks import (
+    DEAD_LETTER_ID,
+    PURGES,
+    purged_ids_query,
+    replayed_attempts_query,
+)
 from glassflow_dagster.stores.bookkeeping.ledger import batches_with_dead_letters_query
-from glassflow_dagster.stores.bookkeeping.purges import DEAD_LETTER_ID, PURGES, purged_ids_query
-from glassflow_dagster.stores.bookkeeping.replays import replayed_attempts_query
 from glassflow_dagster.stores.bookkeeping.schema import (
     BATCH,
     BATCH_TIME,

@@ -5,7 +5,8 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.stores.bookkeeping.ledger import LEDGER, Outcomes, newest_checkpoint_query
+from glassflow_dagster.stores.bookkeeping.ledger import LEDGER, newest_checkpoint_query
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes
 from glassflow_dagster.stores.clickhouse.queries import fetch
 
 SLICE_SECONDS = 10

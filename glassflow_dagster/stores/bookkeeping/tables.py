@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 from clickhouse_connect.driver.client import Client
 
+from glassflow_dagster.stores.bookkeeping.dead_letter_marks import PURGES, REPLAYS
 from glassflow_dagster.stores.bookkeeping.dead_letters import DEAD_LETTERS
 from glassflow_dagster.stores.bookkeeping.drivers import DRIVERS
 from glassflow_dagster.stores.bookkeeping.fencing import EPOCHS
 from glassflow_dagster.stores.bookkeeping.ledger import LEDGER
 from glassflow_dagster.stores.bookkeeping.losses import LOSSES
-from glassflow_dagster.stores.bookkeeping.purges import PURGES
-from glassflow_dagster.stores.bookkeeping.replays import REPLAYS
 from glassflow_dagster.stores.bookkeeping.schema import BookkeepingTable, Column
 from glassflow_dagster.stores.bookkeeping.schema_changes import SCHEMA_CHANGES
 from glassflow_dagster.stores.bookkeeping.splits import SPLITS

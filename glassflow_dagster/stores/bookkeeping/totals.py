@@ -8,18 +8,18 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
+from glassflow_dagster.stores.bookkeeping.dead_letter_marks import PURGES
 from glassflow_dagster.stores.bookkeeping.dead_letters import DEAD_LETTERS
 from glassflow_dagster.stores.bookkeeping.ledger import (
     LEDGER,
     LedgerSums,
-    Outcomes,
     RowsByTable,
     add_later_batches,
     batches_with_dead_letters_query,
     newest_checkpoint,
 )
 from glassflow_dagster.stores.bookkeeping.losses import LOSSES, Loss, LossReason, read_losses
-from glassflow_dagster.stores.bookkeeping.purges import PURGES
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes
 from glassflow_dagster.stores.bookkeeping.tables import require_bookkeeping_tables
 from glassflow_dagster.stores.clickhouse.queries import fetch
 

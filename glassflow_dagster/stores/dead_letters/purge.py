@@ -4,8 +4,8 @@ Dead letters are marked as purged first and deleted then. Once marked, no other 
 completes one that was interrupted.
 """
 
+from glassflow_dagster.stores.bookkeeping.dead_letter_marks import mark_purged_statement
 from glassflow_dagster.stores.bookkeeping.dead_letters import delete_purged
-from glassflow_dagster.stores.bookkeeping.purges import mark_purged_statement
 from glassflow_dagster.stores.dead_letters.store import DeadLetterStore
 
 

@@ -14,7 +14,8 @@ Headers = Iterable[tuple[str, bytes | None]]
 # Headers with the schema's id, which newer clients write in place of the bytes before the value, or the key.
 VALUE_ID_HEADER, KEY_ID_HEADER = "__value_schema_id", "__key_schema_id"
 _NUMBERED, _UNIQUE = 0, 1
-_NUMBER_BYTES, _UNIQUE_BYTES = 5, 17
+# Bytes of the first byte and the id.
+NUMBER_BYTES, UNIQUE_BYTES = 5, 17
 
 
 class SplitValue(NamedTuple):
@@ -40,10 +41,10 @@ def split_schema_id(value: bytes, headers: Headers) -> SplitValue | None:
 
 def _split(content: bytes) -> SplitValue | None:
     first = content[:1]
-    if first == bytes([_NUMBERED]) and len(content) >= _NUMBER_BYTES:
-        number = struct.unpack(">I", content[1:_NUMBER_BYTES])[0]
-        return SplitValue(str(number), b"", content[_NUMBER_BYTES:])
-    if first == bytes([_UNIQUE]) and len(content) >= _UNIQUE_BYTES:
-        unique = uuid.UUID(bytes=content[1:_UNIQUE_BYTES])
-        return SplitValue(str(unique), b"", content[_UNIQUE_BYTES:])
+    if first == bytes([_NUMBERED]) and len(content) >= NUMBER_BYTES:
+        number = struct.unpack(">I", content[1:NUMBER_BYTES])[0]
+        return SplitValue(str(number), b"", content[NUMBER_BYTES:])
+    if first == bytes([_UNIQUE]) and len(content) >= UNIQUE_BYTES:
+        unique = uuid.UUID(bytes=content[1:UNIQUE_BYTES])
+        return SplitValue(str(unique), b"", content[UNIQUE_BYTES:])
     return None

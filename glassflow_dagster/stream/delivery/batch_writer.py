@@ -22,8 +22,8 @@ from pyspark.sql import functions as F
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.runtime.metrics.measures import Measures
 from glassflow_dagster.stores.bookkeeping.fencing import Epoch
-from glassflow_dagster.stores.bookkeeping.ledger import LedgerRow, Outcomes, insert_ledger_row
-from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.bookkeeping.ledger import LedgerRow, insert_ledger_row
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes, Totals
 from glassflow_dagster.stores.bookkeeping.schema import NEVER
 from glassflow_dagster.stores.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.stores.clickhouse.inserts.interrupted import MutatedRows

@@ -10,7 +10,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glassflow_dagster.stores.bookkeeping.ledger import Outcomes
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes
 from glassflow_dagster.stream.stages.columns import ITEM, MAX_EVENT_TIMES, NO_EVENT_TIME, RECORD, TALLIES, position
 
 

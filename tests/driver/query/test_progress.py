@@ -8,7 +8,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from glassflow_dagster.driver.query.progress import query_progress
-from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 from glassflow_dagster.stream.delivery.batch_writer import WriterProgress
 
 END = {"bids": {"0": 40, "1": 7}, "lots": {"0": 3}, "p.glassflow-replay": {"0": 1}}

@@ -7,13 +7,8 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.definition.model.connections import ClickHouseConnection
-from glassflow_dagster.stores.bookkeeping.ledger import (
-    LEDGER,
-    LedgerRow,
-    Outcomes,
-    insert_ledger_row,
-    read_max_event_times,
-)
+from glassflow_dagster.stores.bookkeeping.ledger import LEDGER, LedgerRow, insert_ledger_row, read_max_event_times
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes
 from glassflow_dagster.stores.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.stores.bookkeeping.totals import read_totals
 from glassflow_dagster.stores.clickhouse.errors import TableProblem

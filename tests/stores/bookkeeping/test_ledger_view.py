@@ -7,8 +7,9 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.definition.model.connections import ClickHouseConnection
-from glassflow_dagster.stores.bookkeeping.ledger import LedgerRow, Outcomes, insert_ledger_row
+from glassflow_dagster.stores.bookkeeping.ledger import LedgerRow, insert_ledger_row
 from glassflow_dagster.stores.bookkeeping.ledger_view import SLICE_SECONDS, last_hour, newest_batches
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes
 from glassflow_dagster.stores.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.stores.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.stores.clickhouse.inserts.tokens import Token

@@ -5,10 +5,10 @@ import re
 import pyarrow as pa
 import pytest
 
+from glassflow_dagster.stores.bookkeeping.dead_letter_marks import PURGES
 from glassflow_dagster.stores.bookkeeping.dead_letters import RAW_SCHEMA
 from glassflow_dagster.stores.bookkeeping.ledger import LEDGER
 from glassflow_dagster.stores.bookkeeping.losses import LOSSES
-from glassflow_dagster.stores.bookkeeping.purges import PURGES
 from glassflow_dagster.stores.bookkeeping.schema import BookkeepingTable, Column
 from glassflow_dagster.stores.bookkeeping.tables import TABLES, add_columns, add_ttl, create_table
 

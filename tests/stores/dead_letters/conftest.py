@@ -11,7 +11,7 @@ import pytest
 
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.stores.bookkeeping.dead_letters import DEAD_LETTERS
-from glassflow_dagster.stores.bookkeeping.ledger import Outcomes
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes
 from glassflow_dagster.stores.bookkeeping.schema import NEVER
 from glassflow_dagster.stores.dead_letters.store import DeadLetterStore
 from glassflow_dagster.stores.kafka.records import Record, read_to_end

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from glassflow_dagster.runtime.metrics.measures import Measures
-from glassflow_dagster.stores.bookkeeping.run_totals import Totals
+from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 from glassflow_dagster.stream.delivery.batch_writer import BatchWriter, StopBetweenBatches, WriterProgress
 from glassflow_dagster.stream.stages.record_counter import BatchOutcomes
 from tests.stream.delivery.test_partition_writer import batch_plan, batch_writer

@@ -24,8 +24,8 @@ from glassflow_dagster.server.ui.page_routes import ChangingPageRoute, PageRoute
 from glassflow_dagster.server.ui.plots import Line, Plot
 from glassflow_dagster.server.ui.recent import SECONDS, Recent
 from glassflow_dagster.server.ui.rendering import redirect, render
-from glassflow_dagster.stores.bookkeeping.ledger import Outcomes
 from glassflow_dagster.stores.bookkeeping.ledger_view import SLICE_SECONDS, LedgerBatch, last_hour, newest_batches
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes
 from glassflow_dagster.stores.clickhouse.client import connect
 
 reading = APIRouter(prefix="/pipelines/{pipeline_id}", route_class=PageRoute)

@@ -9,7 +9,7 @@ import scala.util.control.NonFatal
   * @param spec
   *   see SchemaDecoder; the schema that is given is the writer's without a registry, and with one the reader's
   */
-class AvroDecoder(spec: String) extends SchemaDecoder(spec) {
+class AvroDecoder(spec: String) extends SchemaDecoder(spec, "AVRO") {
   import AvroDecoder._
 
   @transient private lazy val in = new AvroInput
@@ -19,11 +19,7 @@ class AvroDecoder(spec: String) extends SchemaDecoder(spec) {
     try new AvroRecords(parse(texts), reader, fields, root)
     catch { case NonFatal(error) => throw new Refusal(s"is invalid: ${error.getMessage}") }
   )
-  // Nearly all records have the id of the one before.
-  @transient private var lastId: Array[Byte] = _
-  @transient private var last: AvroRecords = _
-
-  override protected def kind: String = "AVRO"
+  @transient private lazy val last = new LastStart[AvroRecords]
 
   override protected def read(
       value: Array[Byte],
@@ -32,18 +28,9 @@ class AvroDecoder(spec: String) extends SchemaDecoder(spec) {
       idEnd: Int,
       values: Array[Any]
   ): Unit = {
-    val records = if (registry == null) ofGiven else of(id, idEnd)
+    if (registry != null && !last.begins(id)) last.set(id, idEnd, ofRegistered.of(id))
     in.open(value, start)
-    records.read(in, values)
-  }
-
-  private def of(id: Array[Byte], length: Int): AvroRecords = {
-    // No id begins with another one.
-    if (lastId == null || !SchemaDecoder.beginsWith(id, lastId)) {
-      last = ofRegistered.of(id)
-      lastId = java.util.Arrays.copyOf(id, length)
-    }
-    last
+    (if (registry == null) ofGiven else last.reads).read(in, values)
   }
 }
 

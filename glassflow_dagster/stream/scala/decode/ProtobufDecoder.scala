@@ -6,7 +6,7 @@ package glassflow
   *   as of SchemaDecoder, with "message_type": the name of the message; null for the one that the indexes behind the
   *   schema id name, and without these the first of the schema
   */
-class ProtobufDecoder(spec: String) extends SchemaDecoder(spec) {
+class ProtobufDecoder(spec: String) extends SchemaDecoder(spec, "PROTOBUF") {
   import ProtobufDecoder._
 
   private val messageType: String = node.get("message_type").asText(null)
@@ -14,11 +14,8 @@ class ProtobufDecoder(spec: String) extends SchemaDecoder(spec) {
   @transient private lazy val ofGiven = new ProtobufTypes(Seq(given))
   @transient private lazy val ofRegistered = new OfRegistered(new ProtobufTypes(_))
   @transient private lazy val byMessage = new java.util.HashMap[String, ProtobufRecords]()
-  // Nearly all records begin as the one before: with this schema id and these indexes.
-  @transient private var lastStart: Array[Byte] = _
-  @transient private var last: ProtobufRecords = _
-
-  override protected def kind: String = "PROTOBUF"
+  // By the schema id and the indexes behind it.
+  @transient private lazy val last = new LastStart[ProtobufRecords]
 
   override protected def read(
       value: Array[Byte],
@@ -28,12 +25,11 @@ class ProtobufDecoder(spec: String) extends SchemaDecoder(spec) {
       values: Array[Any]
   ): Unit = {
     val before = if (id == null) Array.emptyByteArray else id
-    if (lastStart == null || !SchemaDecoder.beginsWith(before, lastStart)) {
+    if (!last.begins(before)) {
       val path = if (id == null) NO_PATH else messagePath(id, idEnd)
-      last = of(id, path.indexes)
-      lastStart = java.util.Arrays.copyOf(before, path.end)
+      last.set(before, path.end, of(id, path.indexes))
     }
-    last.read(value, if (id eq value) lastStart.length else start, values)
+    last.reads.read(value, if (id eq value) last.length else start, values)
   }
 
   private def of(id: Array[Byte], path: Seq[Int]): ProtobufRecords = {

@@ -11,12 +11,14 @@ import org.apache.spark.unsafe.types.UTF8String
 
 /** Decodes records that are written with a schema.
   *
+  * kind: the format as the registry calls it.
+  *
   * @param spec
   *   JSON: {"fields": [[name, kind, required], ...], "schema": the schema's text or null, "registry": the name of a
   *   declared registry or null, "schema_id": whether a schema id is before what is decoded or in a header, "part": what
   *   of a record is decoded, its "value" or its "key"}
   */
-abstract class SchemaDecoder(spec: String) extends PartDecoder {
+abstract class SchemaDecoder(spec: String, kind: String) extends PartDecoder {
   protected val node: JsonNode = new ObjectMapper().readTree(spec)
   protected val fields: Array[JsonField] = StrictJson.readFields(node.get("fields"))
   protected val given: String = node.get("schema").asText(null)
@@ -30,9 +32,6 @@ abstract class SchemaDecoder(spec: String) extends PartDecoder {
   // Each task has a decoder of its own.
   @transient protected lazy val root: Node = Node(fields)
   @transient private lazy val store: SchemaStore = SchemaStore.of(registry, settings)
-
-  /** The format as the registry calls it. */
-  protected def kind: String
 
   /** Read the fields of a value into `values`. Throws Refusal.
     *
@@ -93,6 +92,22 @@ abstract class SchemaDecoder(spec: String) extends PartDecoder {
         made.put(id, found)
       }
       found.fold(refusal => throw refusal, identity)
+    }
+  }
+
+  /** What reads the records that begin as the last one did, with its schema id: nearly all do. */
+  protected final class LastStart[T] {
+    private var start: Array[Byte] = _
+    var reads: T = _
+
+    def length: Int = start.length
+
+    /** Whether these bytes begin so, too. No id begins with another one. */
+    def begins(bytes: Array[Byte]): Boolean = start != null && SchemaDecoder.beginsWith(bytes, start)
+
+    def set(bytes: Array[Byte], end: Int, found: T): Unit = {
+      reads = found
+      start = java.util.Arrays.copyOf(bytes, end)
     }
   }
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from glassflow_dagster.definition.model.source import SchemaField, Source
 from glassflow_dagster.stream.stages.decode.avro_and_protobuf_in_scala import schema_decoder
-from glassflow_dagster.stream.stages.decode.confluent_wire_format import strip_schema_id
 from glassflow_dagster.stream.stages.decode.decoder import Decoder
 from glassflow_dagster.stream.stages.decode.json_in_scala import json_decoder
+from glassflow_dagster.stream.stages.decode.json_schema_id import strip_schema_id
 from glassflow_dagster.stream.stages.decode.key_fields_in_scala import add_key_fields, value_fields
 
 

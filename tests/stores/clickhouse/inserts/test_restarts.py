@@ -22,7 +22,8 @@ from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.definition.model.connections import ClickHouseConnection
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.stores.bookkeeping.ledger import LEDGER, LedgerRow, Outcomes, insert_ledger_row
+from glassflow_dagster.stores.bookkeeping.ledger import LEDGER, LedgerRow, insert_ledger_row
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes
 from glassflow_dagster.stores.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.stores.clickhouse.client import connect
 from glassflow_dagster.stores.clickhouse.errors import InsertRefused

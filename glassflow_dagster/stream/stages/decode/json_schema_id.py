@@ -1,19 +1,14 @@
-"""Confluent's wire format: a schema's id, and then the encoded event.
+"""JSON behind a schema's id (see stores/kafka/confluent_wire_format.py), which is stripped.
 
-Producers write it when they use a schema registry: a byte 0 and a number of four bytes, or a byte 1 and a UUID of 16;
-newer clients can write the same into a header, and then the value is the event alone. JSON is read without its schema:
-every record is checked against the declared fields, whatever the schema says.
+JSON is read without its schema: every record is checked against the declared fields, whatever the schema says.
 """
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from glassflow_dagster.stores.kafka.confluent_wire_format import NUMBER_BYTES, UNIQUE_BYTES, VALUE_ID_HEADER
 from glassflow_dagster.stream.stages.decode.decoder import Decoded, Decoder
 
-# The header's name, as of confluent-kafka's `HeaderSchemaIdSerializer`.
-_HEADER = "__value_schema_id"
-# Bytes of the first byte and the id.
-_NUMBERED, _UNIQUE = 5, 17
 # As the length of a substring: to the end.
 _TO_END = 2**31 - 1
 
@@ -27,9 +22,9 @@ def strip_schema_id(decoder: Decoder) -> Decoder:
 
     def decode(value: Column, headers: Column) -> Decoded:
         first = F.substring(value, 1, 1)
-        length = F.when(first == F.lit(b"\0"), _NUMBERED).when(first == F.lit(b"\1"), _UNIQUE)
+        length = F.when(first == F.lit(b"\0"), NUMBER_BYTES).when(first == F.lit(b"\1"), UNIQUE_BYTES)
         # The last one counts, and one without a value says that the id is in the record's value.
-        own = F.filter(headers, lambda header: header["key"] == F.lit(_HEADER))
+        own = F.filter(headers, lambda header: header["key"] == F.lit(VALUE_ID_HEADER))
         in_header = F.try_element_at(own, F.lit(-1))["value"].isNotNull()
         is_long_enough = F.octet_length(value) > length
         event = F.when(in_header, value).when(is_long_enough, F.substring(value, length + 1, F.lit(_TO_END)))
