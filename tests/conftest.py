@@ -115,7 +115,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
 @pytest.fixture
 def shared_session(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `run_pipeline` use the shared JVM; each run has a session with its own settings."""
-    from glassflow_dagster.driver.start import jvm
+    from glassflow_dagster.driver import jvm
 
     def prepared(_name: str, _folder: Path, overrides: Mapping[str, str], *_: object) -> Any:
         own = spark.newSession()

@@ -73,7 +73,7 @@ def copy_state(source: str, target: str, pipelines: tuple[str, ...]) -> None:
 
 def _storage(place: str, pipeline_id: str) -> "Storage":
     """Return the storage of a pipeline's checkpoint in a folder, or in a store."""
-    from glassflow_dagster.stream.checkpoint.storage import open_storage
+    from glassflow_dagster.stream.checkpoint.open_storage import open_storage
 
     storage = open_storage(_store(place), Path(place) / pipeline_id, pipeline_id)
     storage.require_usable()
@@ -92,7 +92,7 @@ def _target(place: str, pipeline_id: str) -> "Storage":
 
 def _pipelines_in(place: str) -> tuple[str, ...]:
     """Return the pipelines that have a checkpoint in a folder or a store; raise `GlassflowError` for none."""
-    from glassflow_dagster.stream.checkpoint.storage import stored_pipelines
+    from glassflow_dagster.stream.checkpoint.open_storage import stored_pipelines
 
     found = stored_pipelines(_store(place), Path(place))
     if not found:

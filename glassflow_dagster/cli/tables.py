@@ -134,7 +134,7 @@ def _release(config: PipelineConfig, state: Path) -> None:
     from glassflow_dagster.stores.clickhouse.client import connect
     from glassflow_dagster.stores.clickhouse.tables.window_changes import release_windows
     from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
-    from glassflow_dagster.stream.checkpoint.storage import open_storage
+    from glassflow_dagster.stream.checkpoint.open_storage import open_storage
 
     name = config.pipeline_id
     if stream_status(state, name).state in UP:  # a driver is running

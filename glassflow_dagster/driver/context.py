@@ -9,11 +9,11 @@ from glassflow_dagster.control.heartbeat import DriverState
 from glassflow_dagster.control.log import DriverLog
 from glassflow_dagster.control.pool_launch import more_memory
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.driver.heartbeat_writer import HeartbeatWriter
 from glassflow_dagster.driver.options import RunOptions
-from glassflow_dagster.driver.watch.heartbeat_writer import HeartbeatWriter
 from glassflow_dagster.stores.clickhouse.queries import retry
 from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
-from glassflow_dagster.stream.checkpoint.storage import open_storage
+from glassflow_dagster.stream.checkpoint.open_storage import open_storage
 from glassflow_dagster.stream.spark.spark_errors import MORE_MEMORY
 
 T = TypeVar("T")

@@ -1,10 +1,10 @@
 """Changes the number of partitions of a stopped pipeline's state: `state repartition`.
 
 It is done only on request, not when a start finds other settings: it takes as long as reading and writing the whole
-state, during which the pipeline stands still. A driver warns instead (`partitions_warning`).
+state, during which the pipeline stands still. A driver warns instead (`start/open_checkpoint.py`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from glassflow_dagster.stores.clickhouse.client import connect
 from glassflow_dagster.stores.clickhouse.table import require_table
 from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint, CheckpointError, CheckpointIdentity
 from glassflow_dagster.stream.checkpoint.consistency import require_ledger, require_same_definition
+from glassflow_dagster.stream.checkpoint.open_storage import open_storage
 from glassflow_dagster.stream.checkpoint.repartition_files import (
     complete,
     finish_replacement,
@@ -32,10 +33,8 @@ from glassflow_dagster.stream.checkpoint.repartition_files import (
     replace_checkpoint,
     take_over_logs,
 )
-from glassflow_dagster.stream.checkpoint.storage import open_storage
 from glassflow_dagster.stream.checkpoint.writer_claim import claim_checkpoint, last_claimed_epoch
 from glassflow_dagster.stream.repartition import read_states, write_states
-from glassflow_dagster.stream.spark.session import SHUFFLE_PARTITIONS
 
 
 @dataclass(frozen=True)
@@ -86,21 +85,6 @@ def repartition_state(
         replace_checkpoint(checkpoint.folder)
         checkpoint.follow_move()
         return Repartitioned(before, partitions, rows)
-
-
-def partitions_warning(config: PipelineConfig, settings: Mapping[str, str], partitions: int) -> str | None:
-    """Return what to do where a run asks for more tasks than the state has partitions; None where it does not.
-
-    settings: those of `spark_settings_of`.
-    """
-    cores = config.resources.cores if config.resources else None
-    wanted = max(int(settings.get(SHUFFLE_PARTITIONS, 0)), cores or 0)
-    if wanted <= partitions or not config.has_state:
-        return None
-    return (
-        f"the state has {partitions} partitions, so no more tasks use it at once, but the settings ask for {wanted}; "
-        f"stop the pipeline and run: glassflow-dagster state repartition {config.pipeline_id} --partitions {wanted}"
-    )
 
 
 def _usable_identity(config: PipelineConfig, checkpoint: Checkpoint) -> CheckpointIdentity:

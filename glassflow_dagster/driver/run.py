@@ -19,11 +19,11 @@ from glassflow_dagster.control.wanted import unwant
 from glassflow_dagster.definition.load import load_pipeline, report_rewriting
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.failures import disk_failures
+from glassflow_dagster.driver.heartbeat_writer import write_heartbeats
 from glassflow_dagster.driver.options import Report, RunOptions
 from glassflow_dagster.driver.python_output import python_output
 from glassflow_dagster.driver.signals import Stopped, stop_signals
 from glassflow_dagster.driver.start.spark import starting_spark
-from glassflow_dagster.driver.watch.heartbeat_writer import write_heartbeats
 from glassflow_dagster.errors import Fenced, GlassflowError
 from glassflow_dagster.runtime.spark_properties import read_properties
 from glassflow_dagster.stores.bookkeeping.outcomes import Totals

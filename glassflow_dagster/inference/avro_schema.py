@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from glassflow_dagster.inference.columns import ColumnChoice
-from glassflow_dagster.inference.fields import MAX_DEPTH, Declared
+from glassflow_dagster.inference.events import Declared
+from glassflow_dagster.inference.fields import MAX_DEPTH
 
 Schema = Any
 Named = Mapping[str, Schema]

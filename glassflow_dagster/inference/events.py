@@ -3,12 +3,19 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from glassflow_dagster.inference.fields import Declared
+from typing import Any, Literal
 
 Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a schema says of a field: its type in a definition, its column and a remark on that ('' for none)."""
+
+    type: str
+    column: str
+    remark: str
+    optional: bool
 
 
 @dataclass(frozen=True)
@@ -23,7 +30,7 @@ class Events:
     skipped: Counter[str]
     with_schema: bool = False
     format: Literal["json", "avro", "protobuf"] = "json"
-    declared: "Mapping[str, Declared | None] | None" = None
+    declared: Mapping[str, Declared | None] | None = None
 
     @property
     def messages(self) -> int:

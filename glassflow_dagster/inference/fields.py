@@ -13,7 +13,7 @@ from typing import Any
 from glassflow_dagster.definition.model.source import KEY_PREFIX
 from glassflow_dagster.definition.model.types import FIELD_KINDS, FieldKind, declared_as
 from glassflow_dagster.definition.variables import holds_variable
-from glassflow_dagster.inference.events import Event
+from glassflow_dagster.inference.events import Declared, Event
 
 Path = tuple[str, ...]
 # Path whose objects are flattened -> the number of values there that are neither objects nor null.
@@ -34,16 +34,6 @@ UINT64 = (0, 2**64 - 1)
 _KINDS: dict[str, FieldKind] = {
     "bool": "bool", "string": "string", "array": "array", "object": "map", "number": "float",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Declared:
-    """What a schema says of a field: its type in a definition, its column and a remark on that ('' for none)."""
-
-    type: str
-    column: str
-    remark: str
-    optional: bool
 
 
 @dataclass

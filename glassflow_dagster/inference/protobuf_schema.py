@@ -5,7 +5,8 @@ from itertools import islice
 from typing import Any
 
 from glassflow_dagster.inference.columns import ColumnChoice
-from glassflow_dagster.inference.fields import MAX_DEPTH, MAX_FIELDS, Declared
+from glassflow_dagster.inference.events import Declared
+from glassflow_dagster.inference.fields import MAX_DEPTH, MAX_FIELDS
 
 # A field as ProtobufReader.scala describes it: name, type, label, and of a map the type of its key.
 ProtobufField = Mapping[str, Any]

@@ -27,9 +27,9 @@ from glassflow_dagster.control.lock import Holder
 from glassflow_dagster.control.pipeline_metrics import read_pipeline
 from glassflow_dagster.control.status import stream_status
 from glassflow_dagster.definition.load import load_pipeline
+from glassflow_dagster.driver import jvm
 from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.run import run_pipeline
-from glassflow_dagster.driver.start import jvm
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.stream.delivery.batch_writer import BatchWriter
 from glassflow_dagster.stream.inline_or_job import INLINE_RECORDS_SETTING

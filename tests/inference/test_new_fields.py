@@ -8,8 +8,7 @@ import pytest
 from glassflow_dagster.definition.added_fields import AddedField
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.model.source import SchemaField
-from glassflow_dagster.inference.events import Events
-from glassflow_dagster.inference.fields import Declared
+from glassflow_dagster.inference.events import Declared, Events
 from glassflow_dagster.inference.new_fields import (
     STEADY_EVENTS,
     FieldConflict,

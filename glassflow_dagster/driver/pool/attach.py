@@ -24,9 +24,9 @@ from glassflow_dagster.control.pool_launch import (
 )
 from glassflow_dagster.definition.model.spark import is_session_setting, refused_in_pool
 from glassflow_dagster.driver.failures import spark_failures, stream_failures
+from glassflow_dagster.driver.jvm import kept_interrupts
 from glassflow_dagster.driver.options import Report
 from glassflow_dagster.driver.pool.crashes import TURN_SECONDS, Member
-from glassflow_dagster.driver.start.jvm import kept_interrupts
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.stream.spark.py4j_logging import be_quiet_about_lost_jvm
 

@@ -34,10 +34,9 @@ from glassflow_dagster.control.pool_endpoint import (
     send_line,
     write_endpoint,
 )
+from glassflow_dagster.driver.jvm import JVM_SILENCE, jvm_pid, launching_jvm, opened_session
 from glassflow_dagster.driver.pool.crashes import Member, Members, PoolBroken
 from glassflow_dagster.driver.signals import StopRequest, stop_signals
-from glassflow_dagster.driver.start.jvm import jvm_pid, launching_jvm, opened_session
-from glassflow_dagster.driver.watch.progress_watch import JVM_SILENCE
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.process import start_of
 from glassflow_dagster.stream.spark.session import java

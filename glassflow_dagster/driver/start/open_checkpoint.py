@@ -1,13 +1,12 @@
 """Opens a pipeline's checkpoint for this driver: creates it if needed, fences off older drivers, checks the ledger."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.context import RunContext
-from glassflow_dagster.driver.repartition import partitions_warning
 from glassflow_dagster.driver.start.prepare import Prepared
 from glassflow_dagster.driver.start.spark import fit_to_state, shuffle_partitions, spark_settings_of
 from glassflow_dagster.stores.bookkeeping.fencing import Epoch, begin_epoch
@@ -22,6 +21,7 @@ from glassflow_dagster.stream.checkpoint.consistency import (
 from glassflow_dagster.stream.checkpoint.first_start import require_alone, require_nothing_written
 from glassflow_dagster.stream.checkpoint.writer_claim import WriterClaim, claim_checkpoint, last_claimed_epoch
 from glassflow_dagster.stream.delivery.batch_clock import BatchClock, Reading, tolerance_of
+from glassflow_dagster.stream.spark.session import SHUFFLE_PARTITIONS
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def open_checkpoint(run: RunContext, prepared: Prepared, spark: SparkSession) ->
     run.heartbeat.update({"checkpoint_id": identity.checkpoint_id})
     settings = spark_settings_of(run.config, run.options)
     fit_to_state(spark, identity.shuffle_partitions, settings)
-    if warning := partitions_warning(run.config, settings, identity.shuffle_partitions):
+    if warning := _partitions_warning(run.config, settings, identity.shuffle_partitions):
         run.warn(warning)
     # Before this driver fences off one that can go on, where this one could not.
     run.retry(lambda: require_committed_in_ledger(prepared.client, run.config, checkpoint, identity))
@@ -145,3 +145,18 @@ def _begin_epoch(run: RunContext, prepared: Prepared, identity: CheckpointIdenti
     checkpoint = prepared.checkpoint
     place = str(run.folder) if checkpoint.storage.folder else checkpoint.location
     return run.retry(lambda: begin_epoch(client, *scope, place, rows, last_claimed_epoch(checkpoint.storage)))
+
+
+def _partitions_warning(config: PipelineConfig, settings: Mapping[str, str], partitions: int) -> str | None:
+    """Return what to do where a run asks for more tasks than the state has partitions; None where it does not.
+
+    settings: those of `spark_settings_of`.
+    """
+    cores = config.resources.cores if config.resources else None
+    wanted = max(int(settings.get(SHUFFLE_PARTITIONS, 0)), cores or 0)
+    if wanted <= partitions or not config.has_state:
+        return None
+    return (
+        f"the state has {partitions} partitions, so no more tasks use it at once, but the settings ask for {wanted}; "
+        f"stop the pipeline and run: glassflow-dagster state repartition {config.pipeline_id} --partitions {wanted}"
+    )

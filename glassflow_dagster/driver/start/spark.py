@@ -14,13 +14,13 @@ from glassflow_dagster.control.lock import PipelineLock
 from glassflow_dagster.control.log import DriverLog
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.model.spark import allowed_settings
+from glassflow_dagster.driver.jvm import launching_jvm, opened_session
 from glassflow_dagster.driver.options import Report, RunOptions
 from glassflow_dagster.driver.pool.attach import attached_session, require_detached
 from glassflow_dagster.driver.pool.crashes import Member
-from glassflow_dagster.driver.start.jvm import launching_jvm, opened_session
 from glassflow_dagster.stores.kafka.client import java_libraries, java_options
 from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
-from glassflow_dagster.stream.checkpoint.storage import open_storage
+from glassflow_dagster.stream.checkpoint.open_storage import open_storage
 from glassflow_dagster.stream.scala.build import azure_jars
 from glassflow_dagster.stream.spark.azure_storage import use_azure_storage
 from glassflow_dagster.stream.spark.google_storage import google_storage_jars, use_google_storage

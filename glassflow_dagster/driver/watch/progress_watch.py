@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
+from glassflow_dagster.driver.jvm import JVM_SILENCE
 from glassflow_dagster.stream.delivery.batch_writer import WriterProgress
 
-# The driver's calls to the JVM, one a second, take milliseconds. A long garbage collection is shorter than this.
-JVM_SILENCE = 30.0  # seconds
 # A batch of many records on a busy machine may take this many times as long as the slowest of the last batches.
 _PACE_FACTOR = 10
 _PACE_BATCHES = 10

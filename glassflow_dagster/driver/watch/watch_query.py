@@ -10,10 +10,10 @@ from glassflow_dagster.control.heartbeat import DriverState
 from glassflow_dagster.control.log import Level
 from glassflow_dagster.definition.model.durations import milliseconds
 from glassflow_dagster.driver.context import RunContext
+from glassflow_dagster.driver.jvm import jvm_pid
 from glassflow_dagster.driver.query.progress import batch_position, sampled_lag
 from glassflow_dagster.driver.query.running_query import RunningQuery
 from glassflow_dagster.driver.signals import StopRequest
-from glassflow_dagster.driver.start.jvm import jvm_pid
 from glassflow_dagster.driver.watch.backlog import Backlog
 from glassflow_dagster.driver.watch.batch_phases import BatchPhases
 from glassflow_dagster.driver.watch.key_count import KeyCount

@@ -8,7 +8,7 @@ from glassflow_dagster.control.heartbeat import pipeline_folder
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint, CheckpointError
 from glassflow_dagster.stream.checkpoint.consistency import require_same_definition
-from glassflow_dagster.stream.checkpoint.storage import open_storage
+from glassflow_dagster.stream.checkpoint.open_storage import open_storage
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from glassflow_dagster.definition.formats.shapes import check_shape
 from glassflow_dagster.definition.load import convert_definition, load_pipeline, warnings
 from glassflow_dagster.definition.problems import DefinitionError
 from glassflow_dagster.definition.stages import plan_stages
-from glassflow_dagster.driver.start import jvm
+from glassflow_dagster.driver import jvm
 from glassflow_dagster.stream.spark import without_pandas
 from tests.definition.changes import changed
 

@@ -11,7 +11,7 @@ from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.model.state import State, azure_key_in, is_url
 from glassflow_dagster.definition.problems import DefinitionError
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.stream.checkpoint.storage import open_storage
+from glassflow_dagster.stream.checkpoint.open_storage import open_storage
 from tests.definition.test_load import definition, write
 
 

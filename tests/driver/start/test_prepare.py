@@ -7,12 +7,13 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from tests.driver.watch.test_heartbeat_writer import CONFIG
 
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.model.types import parse_column_type
+from glassflow_dagster.driver import jvm
 from glassflow_dagster.driver.options import RunOptions
 from glassflow_dagster.driver.run import run_pipeline
-from glassflow_dagster.driver.start import jvm
 from glassflow_dagster.driver.start import prepare as module
 from glassflow_dagster.driver.start.outdated_batch import find_outdated_batch
 from glassflow_dagster.errors import GlassflowError
@@ -20,7 +21,6 @@ from glassflow_dagster.stores.clickhouse.table import Column, Table
 from glassflow_dagster.stores.kafka.topics import Cleanup
 from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint, CheckpointError
 from glassflow_dagster.stream.stages.decode.registry import registries_of
-from tests.driver.watch.test_heartbeat_writer import CONFIG
 from tests.stream.delivery.test_partition_writer import batch_plan
 
 TABLE = Table("d", "t", "MergeTree", "MergeTree", {}, rows=0, ttl=False)

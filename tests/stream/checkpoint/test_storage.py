@@ -19,7 +19,8 @@ from glassflow_dagster.stream.checkpoint import (
     object_storage,
     obstore_storage,
 )
-from glassflow_dagster.stream.checkpoint.storage import LocalStorage, Storage, open_storage, stored_pipelines
+from glassflow_dagster.stream.checkpoint.open_storage import open_storage, stored_pipelines
+from glassflow_dagster.stream.checkpoint.storage import LocalStorage, Storage
 from tests.servers.state_server import StateServer
 
 ROUNDS, WRITERS = 20, 8

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from glassflow_dagster.server.api.bodies import Body
 from glassflow_dagster.server.api.errors import bad_request
-from glassflow_dagster.server.api.reprocessing import begin_reprocess, queue_of
+from glassflow_dagster.server.api.reprocess_request import begin_reprocess, queue_of
 from glassflow_dagster.server.api.routes.audited import AuditedRoute
 from glassflow_dagster.server.api.services import Given
 

@@ -7,8 +7,8 @@ import pytest
 
 from glassflow_dagster.control.heartbeat import DriverState, Heartbeat, read_heartbeat, write_heartbeat
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
-from glassflow_dagster.driver.watch import heartbeat_writer as module
-from glassflow_dagster.driver.watch.heartbeat_writer import write_heartbeats
+from glassflow_dagster.driver import heartbeat_writer as module
+from glassflow_dagster.driver.heartbeat_writer import write_heartbeats
 from glassflow_dagster.errors import GlassflowError
 
 CONFIG = PipelineConfig.model_validate({

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from glassflow_dagster.control.lock import PipelineLock
 from glassflow_dagster.control.log import DriverLog
 from glassflow_dagster.driver.failures import spark_failures, stream_failures
-from glassflow_dagster.driver.start.output_pipe import reading_lines
+from glassflow_dagster.driver.output_pipe import reading_lines
 from glassflow_dagster.stream.spark.session import (
     SPARK_SCRATCH,
     SparkJvm,
@@ -22,6 +22,8 @@ from glassflow_dagster.stream.spark.session import (
 )
 from glassflow_dagster.stream.spark.spark_errors import MORE_MEMORY
 
+# The driver's calls to the JVM, one a second, take milliseconds. A long garbage collection is shorter than this.
+JVM_SILENCE = 30.0  # seconds
 _POLL_SECONDS = 0.05
 
 

@@ -10,7 +10,7 @@ import pytest
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from glassflow_dagster.driver.start.jvm import launching_jvm
+from glassflow_dagster.driver.jvm import launching_jvm
 from glassflow_dagster.control.lock import MARK, PipelineLock
 from glassflow_dagster.control.log import log_of
 from glassflow_dagster.errors import GlassflowError

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from glassflow_dagster.driver.start.output_pipe import reading_lines
+from glassflow_dagster.driver.output_pipe import reading_lines
 
 
 def printed(program: str) -> list[str]:
