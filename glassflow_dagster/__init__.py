@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from glassflow_dagster.orchestration.alerts.email import EmailChannel
     from glassflow_dagster.orchestration.alerts.slack import SlackChannel
     from glassflow_dagster.orchestration.alerts.webhook import WebhookChannel
+    from glassflow_dagster.orchestration.build_definitions import (
+        Orchestration,
+        build_folder_definitions,
+        build_pipeline_assets,
+        build_pipeline_definitions,
+    )
     from glassflow_dagster.orchestration.component.pipeline_folder import PipelineFolder
     from glassflow_dagster.orchestration.options import (
         Automation,
@@ -21,12 +27,6 @@ if TYPE_CHECKING:
         Node,
         OpOptions,
         PipelineOptions,
-    )
-    from glassflow_dagster.orchestration.pipelines import (
-        Orchestration,
-        build_folder_definitions,
-        build_pipeline_assets,
-        build_pipeline_definitions,
     )
     from glassflow_dagster.public import load_pipeline, read_ledger, run_pipeline, verify_pipeline
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from glassflow_dagster.cli.prompts import Asks
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.server.api.errors import ApiError
+from glassflow_dagster.server.api.api_error import ApiError
 from glassflow_dagster.server.api.files import Stored
 from glassflow_dagster.server.api.services import Services
 from glassflow_dagster.server.wizard.checking import public_text

@@ -23,7 +23,7 @@ from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.safe_text import one_line
 
 if TYPE_CHECKING:
-    from glassflow_dagster.stores.bookkeeping.dead_letters import DeadLetter
+    from glassflow_dagster.stores.bookkeeping.dead_letter_table import DeadLetter
     from glassflow_dagster.stores.kafka.protobuf_values import Ask
     from glassflow_dagster.stores.kafka.schema_values import ValueReader
 

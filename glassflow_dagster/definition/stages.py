@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from glassflow_dagster.definition.expressions.check import DIGITS, Checked, check_filter, check_transform
-from glassflow_dagster.definition.expressions.errors import ExpressionError
+from glassflow_dagster.definition.expressions.expression_error import ExpressionError
 from glassflow_dagster.definition.expressions.outputs import misspelt_output_type, output_kind
 from glassflow_dagster.definition.model.join import JoinConfig
 from glassflow_dagster.definition.model.pipeline import PipelineConfig

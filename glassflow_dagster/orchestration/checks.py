@@ -12,11 +12,11 @@ from typing import Any
 import dagster as dg
 
 from glassflow_dagster.checks.counts import compare_counts
-from glassflow_dagster.checks.dead_letters import examine_dead_letters
 from glassflow_dagster.checks.duplicates import find_residual_duplicates
 from glassflow_dagster.checks.keys import sources_of_unique_key
 from glassflow_dagster.checks.unmatched import examine_unmatched
 from glassflow_dagster.checks.verify import not_checked
+from glassflow_dagster.checks.waiting_dead_letters import examine_dead_letters
 from glassflow_dagster.control.runners.runner import StreamRunner
 from glassflow_dagster.control.status import StreamState, StreamStatus
 from glassflow_dagster.definition.added_fields import with_added_fields
@@ -27,7 +27,7 @@ from glassflow_dagster.orchestration.metadata import observed_stream
 from glassflow_dagster.orchestration.options import CheckOptions
 from glassflow_dagster.orchestration.values import shown_figures, shows_values
 from glassflow_dagster.runtime.safe_text import markdown, one_line, printable_values
-from glassflow_dagster.stores.bookkeeping.dead_letters import DeadLetter
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import DeadLetter
 from glassflow_dagster.stores.bookkeeping.schema_changes import (
     Change,
     added_fields,

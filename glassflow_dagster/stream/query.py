@@ -9,7 +9,7 @@ from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.stages import FilterStage, TransformStage, plan_stages
 from glassflow_dagster.stores.clickhouse.table import Table, filled_columns
 from glassflow_dagster.stream.stages.columns import MAX_EVENT_TIMES, TALLIES
-from glassflow_dagster.stream.stages.dead_letters import dead_letters_of_joined, keep_raw_of_dead_letters
+from glassflow_dagster.stream.stages.dead_letter_column import dead_letters_of_joined, keep_raw_of_dead_letters
 from glassflow_dagster.stream.stages.decode.decode import decode
 from glassflow_dagster.stream.stages.decode.formats import decoder_of
 from glassflow_dagster.stream.stages.decode.registry import registry_name

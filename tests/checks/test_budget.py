@@ -12,9 +12,9 @@ from clickhouse_connect.driver.client import Client
 from glassflow_dagster.checks import budget, counts, duplicates, wait_until_stable
 from glassflow_dagster.checks.budget import Share, choose_share, explaining_limits, max_rows_at_once, set_limits
 from glassflow_dagster.checks.counts import compare_counts
-from glassflow_dagster.checks.dead_letters import examine_dead_letters
 from glassflow_dagster.checks.duplicates import find_residual_duplicates
 from glassflow_dagster.checks.verify import verify_pipeline
+from glassflow_dagster.checks.waiting_dead_letters import examine_dead_letters
 from glassflow_dagster.definition.model.checks import Checks
 from glassflow_dagster.definition.model.connections import ClickHouseConnection
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
@@ -266,7 +266,7 @@ def test_dead_letters_are_asked_for_within_the_limits(
     pipeline.batch("a")
     assert examine_dead_letters(pipeline.config).passed
     limited: list[Checks] = []
-    module = "glassflow_dagster.checks.dead_letters.set_limits"
+    module = "glassflow_dagster.checks.waiting_dead_letters.set_limits"
     monkeypatch.setattr(module, lambda _, checks: limited.append(checks))
     examine_dead_letters(with_checks(pipeline.config, max_memory_mib=300))
     assert [checks.max_memory_mib for checks in limited] == [300]

@@ -13,7 +13,7 @@ from glassflow_dagster.control.runners.local import LocalRunner
 from glassflow_dagster.control.stop import stop_driver
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.orchestration.pipelines import Orchestration, build_pipeline_definitions
+from glassflow_dagster.orchestration.build_definitions import Orchestration, build_pipeline_definitions
 from tests.e2e.joins import LEFT, RIGHT, JoinPipeline
 from tests.e2e.support import Pipeline
 from tests.faults.http_proxy import HttpProxy

@@ -17,7 +17,7 @@ from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.driver.recovery.acceptance import accept_loss
 from glassflow_dagster.driver.recovery.rebuild import rebuild_checkpoint
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.orchestration.pipelines import Orchestration, build_folder_definitions
+from glassflow_dagster.orchestration.build_definitions import Orchestration, build_folder_definitions
 from glassflow_dagster.stores.dead_letters.replay import replay
 from glassflow_dagster.stream.inline_or_job import INLINE_RECORDS_SETTING
 from tests.e2e.support import Pipeline, invoke, stop, tutorial

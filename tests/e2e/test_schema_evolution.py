@@ -25,8 +25,8 @@ from glassflow_dagster.driver.watch import schema_changes
 from glassflow_dagster.driver.watch.schema_watch import NEWEST_RECORDS, look
 from glassflow_dagster.errors import Fenced, GlassflowError
 from glassflow_dagster.inference.new_fields import STEADY_EVENTS
+from glassflow_dagster.orchestration.build_definitions import Orchestration, build_folder_definitions
 from glassflow_dagster.orchestration.checks import SCHEMA_CHANGES_TAKEN
-from glassflow_dagster.orchestration.pipelines import Orchestration, build_folder_definitions
 from glassflow_dagster.stores.bookkeeping.fencing import begin_epoch
 from glassflow_dagster.stores.bookkeeping.schema_changes import Change, SchemaChange, note_schema_change
 from glassflow_dagster.stores.clickhouse.client import connect

@@ -20,7 +20,7 @@ from glassflow_dagster.control.runners.local import LocalRunner
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.driver.recovery.acceptance import accept_loss
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.orchestration.pipelines import Orchestration, build_folder_definitions
+from glassflow_dagster.orchestration.build_definitions import Orchestration, build_folder_definitions
 from glassflow_dagster.stores.dead_letters.replay import replay
 from tests.e2e.support import Pipeline, invoke, kill, rows, start, stop, tutorial
 from tests.support.waiting import wait_until

@@ -6,7 +6,7 @@ import yaml
 
 from glassflow_dagster.control.runners.local import LocalRunner
 from glassflow_dagster.definition.load import load_pipeline
-from glassflow_dagster.orchestration.pipelines import Orchestration, build_pipeline_definitions
+from glassflow_dagster.orchestration.build_definitions import Orchestration, build_pipeline_definitions
 from glassflow_dagster.stores.kafka import topics
 from tests.control.fakes import definition, deployment, state
 from tests.orchestration.joins import joined_definition

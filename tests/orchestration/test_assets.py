@@ -16,9 +16,9 @@ from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.orchestration.asset_keys import build_asset_keys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
+from glassflow_dagster.orchestration.build_definitions import build_pipeline_assets
 from glassflow_dagster.orchestration.checks import ALL_CHECKS
 from glassflow_dagster.orchestration.options import CheckOptions, PipelineOptions
-from glassflow_dagster.orchestration.pipelines import build_pipeline_assets
 from tests.support.waiting import wait_until
 
 DEFINITIONS = Path(__file__).parents[1] / "definitions"

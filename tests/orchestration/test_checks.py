@@ -6,9 +6,9 @@ import dagster as dg
 import pytest
 
 from glassflow_dagster.checks.count_rules import CountsReport
-from glassflow_dagster.checks.dead_letters import Cause, DeadLettersReport
 from glassflow_dagster.checks.duplicates import DuplicatesReport
 from glassflow_dagster.checks.unmatched import evaluate_unmatched
+from glassflow_dagster.checks.waiting_dead_letters import Cause, DeadLettersReport
 from glassflow_dagster.control.deployment import Deployment
 from glassflow_dagster.control.launch import LaunchFailed, launch_driver
 from glassflow_dagster.control.runners.local import LocalRunner
@@ -16,9 +16,9 @@ from glassflow_dagster.control.status import stream_status
 from glassflow_dagster.control.stop import stop_driver
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.orchestration import checks
+from glassflow_dagster.orchestration.build_definitions import build_pipeline_assets
 from glassflow_dagster.orchestration.options import CheckOptions, PipelineOptions
-from glassflow_dagster.orchestration.pipelines import build_pipeline_assets
-from glassflow_dagster.stores.bookkeeping.dead_letters import DeadLetter
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import DeadLetter
 from glassflow_dagster.stores.clickhouse.errors import LimitReached
 from tests.support.waiting import wait_until
 

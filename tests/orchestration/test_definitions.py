@@ -11,9 +11,9 @@ from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import build_asset_keys
+from glassflow_dagster.orchestration.build_definitions import build_pipeline_assets, build_pipeline_definitions
 from glassflow_dagster.orchestration.checks import check_names
 from glassflow_dagster.orchestration.defs.pipelines.template_vars import find_folder
-from glassflow_dagster.orchestration.pipelines import build_pipeline_assets, build_pipeline_definitions
 from tests.definition.joins import EVENT_CLOCK
 from tests.orchestration.joins import BOTH, joined_definition, joined_pipeline
 

@@ -12,6 +12,7 @@ from glassflow_dagster.control.runners.local import LocalRunner
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.orchestration.asset_keys import build_asset_keys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG, freshness_policy, next_tick
+from glassflow_dagster.orchestration.build_definitions import Orchestration, build_pipeline_definitions
 from glassflow_dagster.orchestration.health_checks import (
     PIPELINES_A_RUN,
     Cursor,
@@ -21,7 +22,6 @@ from glassflow_dagster.orchestration.health_checks import (
     load_cursor,
 )
 from glassflow_dagster.orchestration.options import Automation
-from glassflow_dagster.orchestration.pipelines import Orchestration, build_pipeline_definitions
 
 CONFIG = load_pipeline(Path(__file__).parents[2] / "pipelines" / "sms_status.yaml", {})
 QUARTERS = "*/15 * * * *"

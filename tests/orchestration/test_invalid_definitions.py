@@ -8,12 +8,12 @@ import pytest
 
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.problems import DefinitionError
-from glassflow_dagster.orchestration.options import PipelineOptions
-from glassflow_dagster.orchestration.pipelines import (
+from glassflow_dagster.orchestration.build_definitions import (
     Orchestration,
     build_folder_definitions,
     build_pipeline_definitions,
 )
+from glassflow_dagster.orchestration.options import PipelineOptions
 
 TABLE = dg.AssetKey(["sms_status", "sms_statuses_latest"])
 

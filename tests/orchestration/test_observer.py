@@ -16,6 +16,7 @@ from glassflow_dagster.definition.model.state import State
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import build_asset_keys
 from glassflow_dagster.orchestration.automation import AUTOMATED_TAG
+from glassflow_dagster.orchestration.build_definitions import Orchestration, build_pipeline_definitions
 from glassflow_dagster.orchestration.observer import (
     MAX_RESTARTS,
     Cursor,
@@ -25,7 +26,6 @@ from glassflow_dagster.orchestration.observer import (
     evaluate,
     load_cursor,
 )
-from glassflow_dagster.orchestration.pipelines import Orchestration, build_pipeline_definitions
 from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 from tests.orchestration.joins import JOIN_FIGURES, joined_pipeline
 

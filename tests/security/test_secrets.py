@@ -25,7 +25,7 @@ from glassflow_dagster.control.stop import stop_driver
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.plain_secrets import SECRETS
 from glassflow_dagster.local.ports import free_port
-from glassflow_dagster.orchestration.pipelines import Orchestration, build_folder_definitions
+from glassflow_dagster.orchestration.build_definitions import Orchestration, build_folder_definitions
 from tests.e2e.support import Pipeline
 from tests.local.conftest import Server
 from tests.security.certificates import Authority, Certificate

@@ -37,7 +37,7 @@ from glassflow_dagster.checks.keys import key_columns
 from glassflow_dagster.checks.wait_until_stable import wait_until_stable
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.stores.bookkeeping.dead_letters import read_refused_by_server, read_undecoded
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import read_refused_by_server, read_undecoded
 from glassflow_dagster.stores.bookkeeping.ledger import BatchHistory, last_batch, read_history
 from glassflow_dagster.stores.bookkeeping.schema_changes import effective_definition
 from glassflow_dagster.stores.bookkeeping.totals import LedgerTotals, read_totals

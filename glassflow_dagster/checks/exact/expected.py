@@ -16,7 +16,7 @@ from glassflow_dagster.checks.exact.canonical import row_column
 from glassflow_dagster.definition.model.durations import milliseconds
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.model.transforms import DedupConfig
-from glassflow_dagster.stores.bookkeeping.dead_letters import (
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import (
     UNKNOWN_SCHEMA,
     UNKNOWN_SCHEMA_OF_KEY,
     RefusedEvent,
@@ -26,7 +26,7 @@ from glassflow_dagster.stores.bookkeeping.ledger import BatchHistory, BatchRange
 from glassflow_dagster.stores.clickhouse.table import Table
 from glassflow_dagster.stream.query import map_records, table_columns
 from glassflow_dagster.stream.stages.columns import position
-from glassflow_dagster.stream.stages.dead_letters import keep_raw_of_dead_letters
+from glassflow_dagster.stream.stages.dead_letter_column import keep_raw_of_dead_letters
 from glassflow_dagster.stream.stages.decode.registry import declare_registries, registries_of
 from glassflow_dagster.stream.stages.dedup_in_scala import dedup_key
 from glassflow_dagster.stream.stages.mapping_in_scala import TableColumns, read_values

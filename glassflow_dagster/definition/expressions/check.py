@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from glassflow_dagster.definition.expressions.durations import microseconds
-from glassflow_dagster.definition.expressions.errors import ExpressionError
+from glassflow_dagster.definition.expressions.expression_error import ExpressionError
 from glassflow_dagster.definition.expressions.parse import parse
 from glassflow_dagster.definition.expressions.patterns import engine_pattern
 from glassflow_dagster.definition.expressions.signatures import (

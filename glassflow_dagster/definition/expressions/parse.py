@@ -9,7 +9,7 @@ from lark import Lark, Token, Transformer, Tree, UnexpectedEOF, UnexpectedInput,
 from lark.exceptions import VisitError
 from lark.tree import Meta
 
-from glassflow_dagster.definition.expressions.errors import ExpressionError
+from glassflow_dagster.definition.expressions.expression_error import ExpressionError
 from glassflow_dagster.definition.expressions.signatures import PREDICATES
 from glassflow_dagster.definition.expressions.syntax import (
     Binary,

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from glassflow_dagster.definition.expressions.check import undeclared_names
-from glassflow_dagster.definition.expressions.errors import ExpressionError
+from glassflow_dagster.definition.expressions.expression_error import ExpressionError
 from glassflow_dagster.definition.formats.draft import ABSENT, Raw, WithOrigin, keep
 from glassflow_dagster.definition.formats.older import evaluated_on, items_of, owner_id, part_of, topic_id, topics_of
 from glassflow_dagster.definition.model.source import METADATA_FIELDS

@@ -15,7 +15,7 @@ from glassflow_dagster.checks.exact.expected import first_of_windows
 from glassflow_dagster.definition.model.durations import milliseconds
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.model.transforms import DedupConfig
-from glassflow_dagster.driver.recovery.errors import CannotRebuild
+from glassflow_dagster.driver.recovery.cannot_rebuild import CannotRebuild
 from glassflow_dagster.driver.recovery.records import LostCheckpoint, Records, computed
 from glassflow_dagster.stores.bookkeeping.ledger import BatchEntry
 

@@ -18,8 +18,8 @@ from glassflow_dagster.checks.exact.expected import first_of_windows, single_row
 from glassflow_dagster.checks.exact.table_rows import actual_rows
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.model.transforms import DedupConfig
+from glassflow_dagster.driver.recovery.cannot_rebuild import CannotRebuild
 from glassflow_dagster.driver.recovery.dedup_keys import Accepted
-from glassflow_dagster.driver.recovery.errors import CannotRebuild
 from glassflow_dagster.driver.recovery.records import LostCheckpoint, Records, computed
 from glassflow_dagster.stores.bookkeeping.ledger import BatchRange
 from glassflow_dagster.stores.bookkeeping.totals import LedgerTotals

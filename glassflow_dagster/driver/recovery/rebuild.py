@@ -20,14 +20,14 @@ from glassflow_dagster.checks.exact.canonical import hashed
 from glassflow_dagster.checks.exact.compare_keys import compared_tables
 from glassflow_dagster.checks.exact.expected import declare_for_reading
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.driver.recovery.cannot_rebuild import CannotRebuild
 from glassflow_dagster.driver.recovery.checkpoint_files import begin_batch, continue_after, write_state
 from glassflow_dagster.driver.recovery.dedup_keys import Accepted, replay_dedup
-from glassflow_dagster.driver.recovery.errors import CannotRebuild
 from glassflow_dagster.driver.recovery.inflight_batch import InFlightBatch, Position, following_ranges, unknown_rows
 from glassflow_dagster.driver.recovery.open_batch import fence_off, why_in_other_tables
 from glassflow_dagster.driver.recovery.records import LostCheckpoint, Records
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.stores.bookkeeping.dead_letters import DEAD_LETTERS, read_refused_by_server, read_undecoded
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import DEAD_LETTERS, read_refused_by_server, read_undecoded
 from glassflow_dagster.stores.bookkeeping.ledger import BatchRange, read_history
 from glassflow_dagster.stores.bookkeeping.splits import SPLITS
 from glassflow_dagster.stores.bookkeeping.totals import read_totals

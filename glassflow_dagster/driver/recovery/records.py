@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from glassflow_dagster.checks.exact.expected import rows_of_batches, single_rows, without_refused
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
-from glassflow_dagster.stores.bookkeeping.dead_letters import RefusedEvent, UndecodedRecord
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import RefusedEvent, UndecodedRecord
 from glassflow_dagster.stores.bookkeeping.ledger import BatchEntry, BatchRange
 from glassflow_dagster.stores.clickhouse.table import Table
 from glassflow_dagster.stores.kafka.topics import Offsets

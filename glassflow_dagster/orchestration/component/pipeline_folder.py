@@ -23,6 +23,12 @@ from glassflow_dagster.definition.model.state import STATE, is_url
 from glassflow_dagster.definition.servers import CONNECTIONS
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.asset_keys import identifier
+from glassflow_dagster.orchestration.build_definitions import (
+    DEFAULT_NAME,
+    Orchestration,
+    build_folder_definitions,
+    build_pipeline_definitions,
+)
 from glassflow_dagster.orchestration.component.attributes import (
     Alerts,
     AutomationAttributes,
@@ -34,12 +40,6 @@ from glassflow_dagster.orchestration.component.attributes import (
 from glassflow_dagster.orchestration.component.scaffolder import PipelineFolderScaffolder
 from glassflow_dagster.orchestration.component.templates import as_written, text, texts_within
 from glassflow_dagster.orchestration.options import Node, PipelineOptions
-from glassflow_dagster.orchestration.pipelines import (
-    DEFAULT_NAME,
-    Orchestration,
-    build_folder_definitions,
-    build_pipeline_definitions,
-)
 
 # What a template of `translation` can refer to, besides `spec`.
 _TRANSLATION = TranslationFnResolver[Node](template_vars_for_translation_fn=lambda node: {"node": node})

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from glassflow_dagster.definition.problems import Problem
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.server.api.errors import ApiError, bad_request, unavailable, unprocessable
+from glassflow_dagster.server.api.api_error import ApiError, bad_request, unavailable, unprocessable
 from glassflow_dagster.server.api.guard import Guard, Rules
 from glassflow_dagster.server.api.routes import dead_letters, evaluations, pipelines, servers, service
 from glassflow_dagster.server.api.services import Services

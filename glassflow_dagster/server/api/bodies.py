@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from glassflow_dagster.definition.definition_text import parse_definition
 from glassflow_dagster.definition.problems import BUILT, DefinitionError
-from glassflow_dagster.server.api.errors import bad_request
+from glassflow_dagster.server.api.api_error import bad_request
 
 _DEFINITION = {"type": "object", "description": "A pipeline definition; see docs/reference/keys.md"}
 # For OpenAPI: the handlers read these bodies themselves.

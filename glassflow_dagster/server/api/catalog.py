@@ -15,7 +15,7 @@ from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.shared_tables import Writer
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.server.api.errors import ApiError, bad_request, invalid_definition, not_found
+from glassflow_dagster.server.api.api_error import ApiError, bad_request, invalid_definition, not_found
 from glassflow_dagster.server.api.files import DefinitionFiles, Stored, Version, etag_of
 from glassflow_dagster.server.api.operations import Operations
 from glassflow_dagster.server.api.public_form import as_v3, public_form, transformation_type

@@ -14,9 +14,9 @@ from glassflow_dagster.definition.problems import Problem
 from glassflow_dagster.definition.validation import to_problem
 from glassflow_dagster.definition.variables import holds_variable
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.server.api.api_error import not_found, unprocessable
 from glassflow_dagster.server.api.bodies import Body
 from glassflow_dagster.server.api.catalog import Catalog
-from glassflow_dagster.server.api.errors import not_found, unprocessable
 from glassflow_dagster.server.api.secrets import MASK
 
 _P = TypeVar("_P", bound=Part)

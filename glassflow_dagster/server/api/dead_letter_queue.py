@@ -20,7 +20,7 @@ from glassflow_dagster.server.api import message_ids
 from glassflow_dagster.server.api.catalog import iso
 from glassflow_dagster.server.api.files import write_atomically
 from glassflow_dagster.stores.bookkeeping.dead_letter_marks import count_purged
-from glassflow_dagster.stores.bookkeeping.dead_letters import ORDER_BY_BATCH, DeadLetter
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import ORDER_BY_BATCH, DeadLetter
 from glassflow_dagster.stores.bookkeeping.tables import has_dead_letters_table
 from glassflow_dagster.stores.clickhouse.client import connect
 from glassflow_dagster.stores.clickhouse.errors import TableProblem

@@ -12,8 +12,8 @@ from glassflow_dagster.definition.model.types import FieldKind
 from glassflow_dagster.definition.validation import to_problem
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.sample_fields import fields_of_sample
+from glassflow_dagster.server.api.api_error import ApiError, bad_request
 from glassflow_dagster.server.api.bodies import Body
-from glassflow_dagster.server.api.errors import ApiError, bad_request
 from glassflow_dagster.server.api.evaluation_session import EvaluationSession
 from glassflow_dagster.stream.evaluate import Evaluation, evaluate_filter, evaluate_output, json_sample
 

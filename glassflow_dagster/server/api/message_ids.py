@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from glassflow_dagster.server.api.errors import bad_request
-from glassflow_dagster.stores.bookkeeping.dead_letters import ORDER_BY_BATCH, DeadLetter
+from glassflow_dagster.server.api.api_error import bad_request
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import ORDER_BY_BATCH, DeadLetter
 from glassflow_dagster.stores.clickhouse.identifiers import quote_text
 
 # The checkpoint, and the order within it: together they identify a dead letter.

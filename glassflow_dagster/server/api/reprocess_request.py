@@ -3,8 +3,8 @@
 import uuid
 from collections.abc import Sequence
 
+from glassflow_dagster.server.api.api_error import conflict
 from glassflow_dagster.server.api.dead_letter_queue import DeadLetterQueue
-from glassflow_dagster.server.api.errors import conflict
 from glassflow_dagster.server.api.services import Services
 from glassflow_dagster.server.api.states import Status
 

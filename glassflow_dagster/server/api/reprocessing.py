@@ -5,9 +5,9 @@ import time
 
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.server.api.api_error import ApiError
 from glassflow_dagster.server.api.audit import AuditLog
 from glassflow_dagster.server.api.catalog import Catalog
-from glassflow_dagster.server.api.errors import ApiError
 from glassflow_dagster.stores.dead_letters.replay import ReplayFenced, replay
 from glassflow_dagster.stores.kafka.replay_topic import REPLAY_PARTITION
 from glassflow_dagster.stores.kafka.topics import offsets

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from glassflow_dagster.server.api.errors import unprocessable
+from glassflow_dagster.server.api.api_error import unprocessable
 from glassflow_dagster.server.api.public_form import transformation_type
 
 _IMMUTABLE = ("nats/stream/maxAge", "nats/stream/maxBytes", "nats/stream/maxMsgs", "transform/storage/size")

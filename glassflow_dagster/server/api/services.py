@@ -13,7 +13,7 @@ from glassflow_dagster.server.api.catalog import Catalog
 from glassflow_dagster.server.api.evaluation_session import EvaluationSession
 from glassflow_dagster.server.api.files import DefinitionFiles
 from glassflow_dagster.server.api.operations import Operations
-from glassflow_dagster.server.api.pipelines import Pipelines
+from glassflow_dagster.server.api.pipeline_changes import Pipelines
 from glassflow_dagster.server.api.replay_requests import ReplayRequests
 from glassflow_dagster.server.api.reprocessing import Reprocessing
 from glassflow_dagster.server.api.slow import SlowWork

@@ -8,7 +8,7 @@ from enum import StrEnum
 from http import HTTPStatus
 
 from glassflow_dagster.control.status import StreamState
-from glassflow_dagster.server.api.errors import ApiError
+from glassflow_dagster.server.api.api_error import ApiError
 
 
 class Status(StrEnum):

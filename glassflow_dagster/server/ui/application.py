@@ -8,7 +8,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.routing import Route
 
-from glassflow_dagster.server.api.errors import not_found
+from glassflow_dagster.server.api.api_error import not_found
 from glassflow_dagster.server.api.guard import PAGES
 from glassflow_dagster.server.api.services import Services
 from glassflow_dagster.server.ui.draft_store import DraftStore

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from threading import Lock, RLock
 
-from glassflow_dagster.server.api.errors import not_found
+from glassflow_dagster.server.api.api_error import not_found
 from glassflow_dagster.server.wizard.draft import Draft
 
 MOST_DRAFTS = 32

@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl
 
 from fastapi import Depends, Request
 
-from glassflow_dagster.server.api.errors import bad_request
+from glassflow_dagster.server.api.api_error import bad_request
 
 _MOST_FIELDS = 5000
 

@@ -8,7 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.server.api.errors import ApiError, bad_request, unavailable
+from glassflow_dagster.server.api.api_error import ApiError, bad_request, unavailable
 from glassflow_dagster.server.api.routes.audited import AuditedRoute
 from glassflow_dagster.server.ui.rendering import render
 

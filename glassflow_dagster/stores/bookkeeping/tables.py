@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.stores.bookkeeping.dead_letter_marks import PURGES, REPLAYS
-from glassflow_dagster.stores.bookkeeping.dead_letters import DEAD_LETTERS
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import DEAD_LETTERS
 from glassflow_dagster.stores.bookkeeping.drivers import DRIVERS
 from glassflow_dagster.stores.bookkeeping.fencing import EPOCHS
 from glassflow_dagster.stores.bookkeeping.ledger import LEDGER

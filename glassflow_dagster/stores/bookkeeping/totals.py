@@ -9,7 +9,7 @@ from typing import Any
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.stores.bookkeeping.dead_letter_marks import PURGES
-from glassflow_dagster.stores.bookkeeping.dead_letters import DEAD_LETTERS
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import DEAD_LETTERS
 from glassflow_dagster.stores.bookkeeping.ledger import (
     LEDGER,
     LedgerSums,

@@ -5,7 +5,7 @@ completes one that was interrupted.
 """
 
 from glassflow_dagster.stores.bookkeeping.dead_letter_marks import mark_purged_statement
-from glassflow_dagster.stores.bookkeeping.dead_letters import delete_purged
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import delete_purged
 from glassflow_dagster.stores.dead_letters.store import DeadLetterStore
 
 

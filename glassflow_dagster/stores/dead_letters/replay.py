@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.stores.bookkeeping.dead_letter_marks import ReplayMark, insert_replay_marks, last_replay_offset
-from glassflow_dagster.stores.bookkeeping.dead_letters import DeadLetter
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import DeadLetter
 from glassflow_dagster.stores.bookkeeping.ledger import newest_checkpoint
 from glassflow_dagster.stores.bookkeeping.schema import NEVER
 from glassflow_dagster.stores.clickhouse.inserts.batch_begin import BatchBegin

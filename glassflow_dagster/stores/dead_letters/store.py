@@ -13,7 +13,7 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
-from glassflow_dagster.stores.bookkeeping.dead_letters import (
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import (
     DEAD_LETTER_COLUMNS,
     ORDER_BY_TIME,
     DeadLetter,

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glassflow_dagster.stores.bookkeeping.dead_letters import RAW_SCHEMA, SCHEMA
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import RAW_SCHEMA, SCHEMA
 from glassflow_dagster.stores.clickhouse.inserts.tokens import Token
 from glassflow_dagster.stores.kafka.records import Record, RecordPosition
 from glassflow_dagster.stores.kafka.replay_headers import WHOLE_RECORD, Header, read_replay, without_replay

@@ -22,7 +22,7 @@ from glassflow_dagster.definition.model.connections import ClickHouseConnection
 from glassflow_dagster.definition.model.sink import Delivery
 from glassflow_dagster.definition.model.source import Source
 from glassflow_dagster.runtime.metrics.measures import Measures
-from glassflow_dagster.stores.bookkeeping.dead_letters import (
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import (
     DEAD_LETTERS,
     INSERT_STAGE,
     RAW_SCHEMA,

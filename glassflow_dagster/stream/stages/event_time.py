@@ -15,8 +15,8 @@ from glassflow_dagster.definition.model.fields import TimeUnit
 from glassflow_dagster.definition.model.source import SchemaField
 from glassflow_dagster.definition.model.transforms import DedupConfig
 from glassflow_dagster.definition.model.types import FieldKind
-from glassflow_dagster.stream.stages.dead_letters import dead_letter
-from glassflow_dagster.stream.stages.errors import is_active, set_error
+from glassflow_dagster.stream.stages.dead_letter_column import dead_letter
+from glassflow_dagster.stream.stages.error_column import is_active, set_error
 from glassflow_dagster.stream.stages.source_index import FIELDS, ONLY_FIELDS, by_source
 
 # RFC 3339, also with a blank for the T and without a zone (then UTC), or a date alone (then midnight). It ends with \z,

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from glassflow_dagster.definition.model.sink import Mapping as ColumnMapping
 from glassflow_dagster.definition.model.types import ColumnType, decimal_digits, second_digits
-from glassflow_dagster.stream.stages.errors import is_active, set_error
+from glassflow_dagster.stream.stages.error_column import is_active, set_error
 from glassflow_dagster.stream.stages.route import TABLE_INDEX, TABLE_INDEXES
 from glassflow_dagster.stream.stages.scope import Scope
 

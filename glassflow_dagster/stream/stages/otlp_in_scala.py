@@ -15,7 +15,7 @@ from glassflow_dagster.definition.model.otlp import attribute_path
 from glassflow_dagster.definition.model.source import SchemaField, Source
 from glassflow_dagster.definition.model.transforms import DedupConfig
 from glassflow_dagster.stores.kafka.replay_headers import ORIGIN_ITEM
-from glassflow_dagster.stream.stages.errors import error_of, set_error
+from glassflow_dagster.stream.stages.error_column import error_of, set_error
 from glassflow_dagster.stream.stages.replays import has_replay_header
 from glassflow_dagster.stream.stages.source_index import ONLY_FIELDS
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from glassflow_dagster.definition.model.sink import Unrouted
 from glassflow_dagster.definition.stages import FilterStage
-from glassflow_dagster.stream.stages.errors import is_active, set_error
+from glassflow_dagster.stream.stages.error_column import is_active, set_error
 from glassflow_dagster.stream.stages.filter import evaluate
 from glassflow_dagster.stream.stages.replays import replayed_for
 from glassflow_dagster.stream.stages.scope import Scope

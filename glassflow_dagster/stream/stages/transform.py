@@ -7,7 +7,7 @@ from glassflow_dagster.definition.stages import CheckedOutput, TransformStage
 from glassflow_dagster.stream.expressions.compile import Compiled, compile_expression
 from glassflow_dagster.stream.expressions.outputs import as_output
 from glassflow_dagster.stream.expressions.steps import Steps
-from glassflow_dagster.stream.stages.errors import is_active, set_error
+from glassflow_dagster.stream.stages.error_column import is_active, set_error
 from glassflow_dagster.stream.stages.scope import Scope
 
 

@@ -15,7 +15,7 @@ from glassflow_dagster.checks.exact.compare_keys import (
 )
 from glassflow_dagster.checks.exact.expected import without_refused
 from glassflow_dagster.definition.model.types import parse_column_type
-from glassflow_dagster.stores.bookkeeping.dead_letters import RefusedEvent
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import RefusedEvent
 from glassflow_dagster.stores.clickhouse.table import Column, Table
 from tests.stores.clickhouse.definitions import sms_status
 

@@ -37,7 +37,7 @@ import json, sys
 from pathlib import Path
 import dagster as dg
 from glassflow_dagster.definition.load import load_pipeline
-from glassflow_dagster.orchestration.pipelines import build_pipeline_assets
+from glassflow_dagster.orchestration.build_definitions import build_pipeline_assets
 from glassflow_dagster.control.runners.choose import build_runner
 from glassflow_dagster.control.deployment import DriverOptions
 from glassflow_dagster.control.runners.settings import KubernetesSettings

@@ -9,8 +9,8 @@ import dagster as dg
 from dagster_dbt import DbtCliResource, dbt_assets
 
 from glassflow_dagster.definition.load import load_written
+from glassflow_dagster.orchestration.build_definitions import build_pipeline_assets
 from glassflow_dagster.orchestration.options import Node, PipelineOptions
-from glassflow_dagster.orchestration.pipelines import build_pipeline_assets
 from tests.orchestration.component.test_pipeline_folder import orders
 
 MANIFEST = Path(__file__).parent / "dbt_project" / "target" / "manifest.json"

@@ -12,9 +12,9 @@ import pytest
 
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.server.api import dead_letter_queue, reprocessing
+from glassflow_dagster.server.api.api_error import ApiError
 from glassflow_dagster.server.api.catalog import Catalog
 from glassflow_dagster.server.api.dead_letter_queue import DeadLetterQueue
-from glassflow_dagster.server.api.errors import ApiError
 from glassflow_dagster.server.api.message_ids import parse
 from glassflow_dagster.server.api.replay_requests import ReplayRequests
 from glassflow_dagster.server.api.states import Status

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from glassflow_dagster.server.api import guard
-from glassflow_dagster.server.api.errors import ApiError
+from glassflow_dagster.server.api.api_error import ApiError
 from tests.server.api.conftest import LARGEST, Api, deduplicating
 from tests.support.waiting import wait_until
 

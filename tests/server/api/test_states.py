@@ -12,7 +12,7 @@ import pytest
 from glassflow_dagster.control.status import StreamState
 from glassflow_dagster.control.stop import Ending
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.server.api.errors import ApiError
+from glassflow_dagster.server.api.api_error import ApiError
 from glassflow_dagster.server.api.operations import Operations
 from glassflow_dagster.server.api.states import OF_STREAM, Status, require_at_rest, require_transition
 from tests.server.api.conftest import Api, deduplicating

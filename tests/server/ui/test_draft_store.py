@@ -2,7 +2,7 @@
 
 import pytest
 
-from glassflow_dagster.server.api.errors import ApiError
+from glassflow_dagster.server.api.api_error import ApiError
 from glassflow_dagster.server.ui.draft_store import MOST_DRAFTS, DraftStore
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from glassflow_dagster.stores.bookkeeping.dead_letter_marks import PURGES
-from glassflow_dagster.stores.bookkeeping.dead_letters import RAW_SCHEMA
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import RAW_SCHEMA
 from glassflow_dagster.stores.bookkeeping.ledger import LEDGER
 from glassflow_dagster.stores.bookkeeping.losses import LOSSES
 from glassflow_dagster.stores.bookkeeping.schema import BookkeepingTable, Column

@@ -7,7 +7,7 @@ from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.definition.model.connections import ClickHouseConnection
 from glassflow_dagster.stores.bookkeeping import tables
-from glassflow_dagster.stores.bookkeeping.dead_letters import DEAD_LETTERS
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import DEAD_LETTERS
 from glassflow_dagster.stores.bookkeeping.schema import NEVER
 from glassflow_dagster.stores.clickhouse.errors import TableProblem
 from glassflow_dagster.stores.clickhouse.queries import execute, fetch

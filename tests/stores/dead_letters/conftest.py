@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
-from glassflow_dagster.stores.bookkeeping.dead_letters import DEAD_LETTERS
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import DEAD_LETTERS
 from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes
 from glassflow_dagster.stores.bookkeeping.schema import NEVER
 from glassflow_dagster.stores.dead_letters.store import DeadLetterStore

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from glassflow_dagster.stores.bookkeeping.dead_letter_marks import REPLAYS
-from glassflow_dagster.stores.bookkeeping.dead_letters import DEAD_LETTERS, read_refused_by_server
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import DEAD_LETTERS, read_refused_by_server
 from glassflow_dagster.stores.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.stores.bookkeeping.totals import read_totals
 from glassflow_dagster.stores.clickhouse.queries import execute

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.stores.bookkeeping.dead_letter_marks import REPLAYS
-from glassflow_dagster.stores.bookkeeping.dead_letters import DEAD_LETTERS, DeadLetter
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import DEAD_LETTERS, DeadLetter
 from glassflow_dagster.stores.clickhouse.queries import execute, fetch
 from glassflow_dagster.stores.dead_letters import replay as module
 from glassflow_dagster.stores.dead_letters.replay import replay

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from glassflow_dagster.checks.dead_letters import Cause, describe, examine_dead_letters
 from glassflow_dagster.checks.limits import allowed_count
+from glassflow_dagster.checks.waiting_dead_letters import Cause, describe, examine_dead_letters
 from glassflow_dagster.cli import main
 from glassflow_dagster.definition.model.checks import Checks
-from glassflow_dagster.stores.bookkeeping.dead_letters import DEAD_LETTERS
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import DEAD_LETTERS
 from glassflow_dagster.stores.bookkeeping.totals import read_totals
 from glassflow_dagster.stores.clickhouse.queries import execute
 from glassflow_dagster.stores.dead_letters import purge as purging

@@ -18,7 +18,7 @@ from glassflow_dagster.definition.model.connections import ClickHouseConnection
 from glassflow_dagster.definition.model.source import Source
 from glassflow_dagster.errors import Fenced
 from glassflow_dagster.runtime.metrics.measures import Measures
-from glassflow_dagster.stores.bookkeeping.dead_letters import RAW_SCHEMA
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import RAW_SCHEMA
 from glassflow_dagster.stores.bookkeeping.fencing import CHECK_VALID_SECONDS, Epoch
 from glassflow_dagster.stores.clickhouse import client
 from glassflow_dagster.stores.clickhouse.errors import ClickHouseUnreachable

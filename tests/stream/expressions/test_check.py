@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from glassflow_dagster.definition.expressions.check import check_filter, check_transform, undeclared_names
-from glassflow_dagster.definition.expressions.errors import ExpressionError
+from glassflow_dagster.definition.expressions.expression_error import ExpressionError
 from glassflow_dagster.definition.expressions.signatures import BUILTINS, HELPERS
 from glassflow_dagster.definition.expressions.syntax import Field, Span
 from glassflow_dagster.definition.model.types import FieldKind

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.definition.expressions.check import Checked, check_filter, check_transform
-from glassflow_dagster.definition.expressions.errors import ExpressionError
+from glassflow_dagster.definition.expressions.expression_error import ExpressionError
 from glassflow_dagster.definition.expressions.signatures import BUILTINS, HELPERS, METHODS, PREDICATES, UNSUPPORTED
 from glassflow_dagster.definition.model.types import FieldKind
 from glassflow_dagster.stream.expressions.functions import BUILTIN_BUILDERS, HELPER_BUILDERS, METHOD_BUILDERS

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from glassflow_dagster.definition.model.source import SchemaField
 from glassflow_dagster.definition.model.transforms import DedupConfig
-from glassflow_dagster.stream.stages.dead_letters import keep_raw_of_dead_letters
+from glassflow_dagster.stream.stages.dead_letter_column import keep_raw_of_dead_letters
 from glassflow_dagster.stream.stages.dedup_in_scala import drop_duplicates_in_event_time
 from glassflow_dagster.stream.stages.event_time import read_event_time
 from tests.stream.stages.event_time import EventClock, Record

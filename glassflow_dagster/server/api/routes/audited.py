@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.server.api.errors import ApiError
+from glassflow_dagster.server.api.api_error import ApiError
 from glassflow_dagster.server.api.services import Services
 
 _log = logging.getLogger(__name__)

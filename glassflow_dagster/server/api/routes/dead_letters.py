@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
+from glassflow_dagster.server.api.api_error import bad_request
 from glassflow_dagster.server.api.bodies import Body
-from glassflow_dagster.server.api.errors import bad_request
 from glassflow_dagster.server.api.reprocess_request import begin_reprocess, queue_of
 from glassflow_dagster.server.api.routes.audited import AuditedRoute
 from glassflow_dagster.server.api.services import Given

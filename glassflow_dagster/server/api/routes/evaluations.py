@@ -8,9 +8,9 @@ from pydantic import Field
 
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.model.source import Source
+from glassflow_dagster.server.api.api_error import not_found
 from glassflow_dagster.server.api.bodies import Body
 from glassflow_dagster.server.api.connections import asked
-from glassflow_dagster.server.api.errors import not_found
 from glassflow_dagster.server.api.expressions import (
     FilterToCheck,
     FilterToTry,

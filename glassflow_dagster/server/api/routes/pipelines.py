@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from glassflow_dagster.definition.problems import BUILT
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.server.api.api_error import invalid_definition
 from glassflow_dagster.server.api.bodies import (
     DEFINITION_SCHEMA,
     NewMetadata,
@@ -16,7 +17,6 @@ from glassflow_dagster.server.api.bodies import (
     definition_body,
 )
 from glassflow_dagster.server.api.catalog import require_schema_versions
-from glassflow_dagster.server.api.errors import invalid_definition
 from glassflow_dagster.server.api.metrics_summary import metrics_summary
 from glassflow_dagster.server.api.public_form import as_v3
 from glassflow_dagster.server.api.routes.audited import AuditedRoute

@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
+from glassflow_dagster.server.api.api_error import ApiError
 from glassflow_dagster.server.api.docs_page import docs_page
-from glassflow_dagster.server.api.errors import ApiError
 from glassflow_dagster.server.api.services import Given
 
 router = APIRouter(tags=["service"])

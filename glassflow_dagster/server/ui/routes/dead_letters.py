@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.server.api.errors import ApiError, bad_request
+from glassflow_dagster.server.api.api_error import ApiError, bad_request
 from glassflow_dagster.server.api.reprocess_request import begin_reprocess, queue_of
 from glassflow_dagster.server.api.services import Given, Services
 from glassflow_dagster.server.ui.forms import Form

@@ -13,9 +13,9 @@ from glassflow_dagster.definition.load import warnings
 from glassflow_dagster.definition.problems import BUILT, DefinitionError, Problem
 from glassflow_dagster.definition.yaml_text import write_yaml
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.server.api.api_error import ApiError, bad_request, unprocessable
 from glassflow_dagster.server.api.catalog import v3_of
 from glassflow_dagster.server.api.edit_effect import EditEffect, edit_effect
-from glassflow_dagster.server.api.errors import ApiError, bad_request, unprocessable
 from glassflow_dagster.server.api.files import Stored
 from glassflow_dagster.server.api.secrets import masked
 from glassflow_dagster.server.api.services import Given, Services

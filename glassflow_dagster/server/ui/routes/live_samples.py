@@ -5,7 +5,7 @@ from fastapi import APIRouter, Request, Response
 from glassflow_dagster.definition.problems import Problem
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.topic_sample import newest_records
-from glassflow_dagster.server.api.errors import ApiError
+from glassflow_dagster.server.api.api_error import ApiError
 from glassflow_dagster.server.api.services import Given
 from glassflow_dagster.server.ui.draft_store import KeptDraft
 from glassflow_dagster.server.ui.forms import Form

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.server.api.errors import ApiError
+from glassflow_dagster.server.api.api_error import ApiError
 from glassflow_dagster.server.api.metrics_summary import metrics_summary
 from glassflow_dagster.server.api.services import Given, Services
 from glassflow_dagster.server.ui.page_routes import PageRoute

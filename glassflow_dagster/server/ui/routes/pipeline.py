@@ -14,8 +14,8 @@ from glassflow_dagster.checks.verify import verify_pipeline
 from glassflow_dagster.definition.model.durations import format_duration
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.server.api.api_error import ApiError
 from glassflow_dagster.server.api.catalog import v3_of
-from glassflow_dagster.server.api.errors import ApiError
 from glassflow_dagster.server.api.metrics_summary import metrics_summary
 from glassflow_dagster.server.api.public_form import transformation_type
 from glassflow_dagster.server.api.services import Given, Services

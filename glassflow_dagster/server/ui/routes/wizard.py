@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from glassflow_dagster.definition.problems import Problem
-from glassflow_dagster.server.api.errors import ApiError, not_found
+from glassflow_dagster.server.api.api_error import ApiError, not_found
 from glassflow_dagster.server.api.guard import PAGES
 from glassflow_dagster.server.api.services import Given, Services
 from glassflow_dagster.server.ui.draft_store import KeptDraft

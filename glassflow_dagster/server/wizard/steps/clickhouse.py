@@ -5,8 +5,8 @@ from typing import Any
 from glassflow_dagster.definition.model.connections import ClickHouseConnection
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.definition import default_clickhouse
+from glassflow_dagster.server.api.api_error import ApiError
 from glassflow_dagster.server.api.connections import parsed
-from glassflow_dagster.server.api.errors import ApiError
 from glassflow_dagster.server.wizard.draft import Draft
 from glassflow_dagster.server.wizard.questions import YES, AnswerRefused, Answers, Question, given, refused, required
 from glassflow_dagster.server.wizard.steps.step import Step

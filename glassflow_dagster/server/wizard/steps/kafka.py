@@ -6,8 +6,8 @@ from glassflow_dagster.definition.model.connections import KafkaConnection
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.definition import default_brokers
 from glassflow_dagster.inference.servers import broker_addresses
+from glassflow_dagster.server.api.api_error import ApiError
 from glassflow_dagster.server.api.connections import parsed
-from glassflow_dagster.server.api.errors import ApiError
 from glassflow_dagster.server.wizard.draft import Draft
 from glassflow_dagster.server.wizard.questions import (
     AnswerRefused,

@@ -6,8 +6,8 @@ from glassflow_dagster.definition.problems import Problem
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.draft import Side
 from glassflow_dagster.inference.topic_sample import read_topic
+from glassflow_dagster.server.api.api_error import ApiError
 from glassflow_dagster.server.api.connections import registry_of
-from glassflow_dagster.server.api.errors import ApiError
 from glassflow_dagster.server.wizard.draft import Draft
 from glassflow_dagster.server.wizard.questions import AnswerRefused, Answers, Option, Question, given, refused
 from glassflow_dagster.server.wizard.secret_answers import is_same, kept_help, secret

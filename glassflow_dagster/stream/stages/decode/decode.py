@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from glassflow_dagster.stream.stages.decode.decoder import Decoder
-from glassflow_dagster.stream.stages.errors import error_of
+from glassflow_dagster.stream.stages.error_column import error_of
 from glassflow_dagster.stream.stages.source_index import FIELDS, is_of
 
 

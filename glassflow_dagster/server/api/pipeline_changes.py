@@ -15,8 +15,7 @@ from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.problems import BUILT, Problem
 from glassflow_dagster.definition.shared_tables import Writer, sharing_problems
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.server.api.catalog import Catalog, v3_of
-from glassflow_dagster.server.api.errors import (
+from glassflow_dagster.server.api.api_error import (
     INVALID_DEFINITION,
     ApiError,
     bad_request,
@@ -24,6 +23,7 @@ from glassflow_dagster.server.api.errors import (
     invalid_definition,
     unprocessable,
 )
+from glassflow_dagster.server.api.catalog import Catalog, v3_of
 from glassflow_dagster.server.api.files import PRIVATE, Stored
 from glassflow_dagster.server.api.operations import Operation
 from glassflow_dagster.server.api.public_form import as_v3

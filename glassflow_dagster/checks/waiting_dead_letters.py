@@ -10,7 +10,7 @@ from typing import NamedTuple
 from glassflow_dagster.checks.budget import explaining_limits, set_limits
 from glassflow_dagster.checks.limits import allowed_count
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
-from glassflow_dagster.stores.bookkeeping.dead_letters import DeadLetter
+from glassflow_dagster.stores.bookkeeping.dead_letter_table import DeadLetter
 from glassflow_dagster.stores.bookkeeping.totals import read_sums
 from glassflow_dagster.stores.dead_letters.store import DeadLetterStore
 
