@@ -7,7 +7,6 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from tests.driver.watch.test_heartbeat_writer import CONFIG
 
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.model.types import parse_column_type
@@ -21,6 +20,7 @@ from glassflow_dagster.stores.clickhouse.table import Column, Table
 from glassflow_dagster.stores.kafka.topics import Cleanup
 from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint, CheckpointError
 from glassflow_dagster.stream.stages.decode.registry import registries_of
+from tests.driver.test_heartbeat_writer import CONFIG
 from tests.stream.delivery.test_partition_writer import batch_plan
 
 TABLE = Table("d", "t", "MergeTree", "MergeTree", {}, rows=0, ttl=False)

@@ -31,7 +31,7 @@ def _json(source: Source, fields: Sequence[SchemaField], _registry: str) -> Deco
 
 
 def _otlp(_source: Source, fields: Sequence[SchemaField], _registry: str) -> Decoder:
-    """Return the decoder of an event that stages/otlp.py has split off."""
+    """Return the decoder of an event that stages/otlp_in_scala.py has split off."""
     return json_decoder(fields, of_otlp=True)
 
 
