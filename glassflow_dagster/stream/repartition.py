@@ -28,7 +28,6 @@ _ACCEPTED = "accepted"
 _HELD = "held"
 
 _KNOWN_COLUMNS = "key BINARY, source INT, until LONG"
-_STORED_COLUMNS = "key BINARY, value BINARY, expiry LONG"
 
 
 @dataclass(frozen=True)

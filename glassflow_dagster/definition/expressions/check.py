@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from glassflow_dagster.definition.expressions import syntax
 from glassflow_dagster.definition.expressions.durations import microseconds
 from glassflow_dagster.definition.expressions.expression_error import ExpressionError
 from glassflow_dagster.definition.expressions.parse import parse
@@ -26,26 +27,6 @@ from glassflow_dagster.definition.expressions.signatures import (
     UNSUPPORTED,
     Kind,
     Signature,
-)
-from glassflow_dagster.definition.expressions.syntax import (
-    Binary,
-    Call,
-    Field,
-    Index,
-    Let,
-    ListLiteral,
-    Literal,
-    MapLiteral,
-    Member,
-    Method,
-    Name,
-    Node,
-    Pointer,
-    Predicate,
-    Slice,
-    Span,
-    Ternary,
-    Unary,
 )
 
 INTEGERS: frozenset[Kind] = frozenset({"int", "uint"})
@@ -74,8 +55,8 @@ class Checked:
     """A valid expression: its tree with names resolved to fields, and the kind of every node."""
 
     text: str
-    root: Node
-    kinds: Mapping[Node, Kind]
+    root: syntax.Node
+    kinds: Mapping[syntax.Node, Kind]
     functions: Mapping[str, Signature]
 
     @property
@@ -115,14 +96,14 @@ def undeclared_names(text: str, declared: Collection[str]) -> tuple[str, ...]:
     """
     undeclared: dict[str, None] = {}  # an ordered set
 
-    def visit(node: Node, variables: frozenset[str]) -> None:
+    def visit(node: syntax.Node, variables: frozenset[str]) -> None:
         path = _dotted_name(node)
         if path is not None:
             first_part = path.split(".")[0]
             if first_part not in variables and not any(name in declared for name in _prefixes(path)):
                 undeclared[first_part] = None
             return
-        if isinstance(node, Let):
+        if isinstance(node, syntax.Let):
             visit(node.value, variables)
             visit(node.body, variables | {node.name})
             return
@@ -136,8 +117,8 @@ def undeclared_names(text: str, declared: Collection[str]) -> tuple[str, ...]:
 def field_names(checked: Checked) -> frozenset[str]:
     """Return the declared fields that a valid expression reads."""
 
-    def visit(node: Node) -> Iterator[str]:
-        if isinstance(node, Field):
+    def visit(node: syntax.Node) -> Iterator[str]:
+        if isinstance(node, syntax.Field):
             yield node.name
         for child in _children(node):
             yield from visit(child)
@@ -145,12 +126,12 @@ def field_names(checked: Checked) -> frozenset[str]:
     return frozenset(visit(checked.root))
 
 
-def _children(node: Node) -> Iterator[Node]:
+def _children(node: syntax.Node) -> Iterator[syntax.Node]:
     """Yield the nodes that a node holds, alone or in a tuple, in the order of its attributes."""
     for attribute in dataclasses.fields(node):
         value = getattr(node, attribute.name)
         for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, Node):
+            if isinstance(item, syntax.Node):
                 yield item
 
 
@@ -213,36 +194,36 @@ class _Checker:
         self._fields = fields
         self._functions = functions
         # The resolved value of each `let` variable.
-        self._variables: dict[str, Node] = {}
+        self._variables: dict[str, syntax.Node] = {}
         # The kind of `#` in each enclosing predicate, the innermost last.
         self._element_kinds: list[Kind] = []
         # id of a node -> the number of its nodes and levels.
         self._sizes: dict[int, tuple[int, int]] = {}
         # The kind of each node that is checked.
-        self.kinds: dict[Node, Kind] = {}
+        self.kinds: dict[syntax.Node, Kind] = {}
 
-    def resolve(self, node: Node) -> Node:
+    def resolve(self, node: syntax.Node) -> syntax.Node:
         """Return the tree with each name replaced by its field, or by the value of its `let` variable.
 
         A dotted name such as `a.b` is a field when it is declared as one; else `.b` reads from the object in field `a`.
         Raises ExpressionError for an unknown name.
         """
-        if isinstance(node, Let):
+        if isinstance(node, syntax.Let):
             return self._let(node)
-        if isinstance(node, Name) and node.name in self._variables:
+        if isinstance(node, syntax.Name) and node.name in self._variables:
             return self._variables[node.name]
         path = _dotted_name(node)
         if path is not None and path.split(".")[0] not in self._variables:
             if path in self._fields:
-                return Field(path, node.span)
-            if isinstance(node, Name) or not self._begins_with_field(path):
+                return syntax.Field(path, node.span)
+            if isinstance(node, syntax.Name) or not self._begins_with_field(path):
                 raise self._unknown("field", path, tuple(self._fields), node.span)
         changes: dict[str, Any] = {
             attribute.name: self._resolve_part(getattr(node, attribute.name)) for attribute in dataclasses.fields(node)
         }
         return dataclasses.replace(node, **changes)
 
-    def _let(self, node: Let) -> Node:
+    def _let(self, node: syntax.Let) -> syntax.Node:
         """Return the body of a `let` with the variable's value inlined; too long a result is an error."""
         if self._begins_with_field(f"{node.name}.") or node.name in self._variables:
             raise self._error(node, f"{node.name!r} is already defined; give the variable another name")
@@ -253,7 +234,7 @@ class _Checker:
             raise self._error(node, "too long after the variables are inserted; split it into several outputs")
         return body
 
-    def _size_and_depth(self, node: Node) -> tuple[int, int]:
+    def _size_and_depth(self, node: syntax.Node) -> tuple[int, int]:
         """Return the number of nodes and of levels; an inlined value counts at each use but is walked once."""
         if id(node) not in self._sizes:
             below = [self._size_and_depth(child) for child in _children(node)]
@@ -265,57 +246,57 @@ class _Checker:
         """Resolve an attribute of a node: a node, a tuple of nodes, or a plain value, which stays as it is."""
         if isinstance(part, tuple):
             return tuple(self._resolve_part(item) for item in part)
-        return self.resolve(part) if isinstance(part, Node) else part
+        return self.resolve(part) if isinstance(part, syntax.Node) else part
 
-    def kind(self, node: Node) -> Kind:
+    def kind(self, node: syntax.Node) -> Kind:
         """Return the kind of a node, after checking it and everything below it; note it in `kinds`."""
         kind = self._kind(node)
         self.kinds[node] = kind
         return kind
 
-    def _kind(self, node: Node) -> Kind:
+    def _kind(self, node: syntax.Node) -> Kind:
         """Check a node by its type, and return its kind; raises ExpressionError."""
         match node:
-            case Literal(value=value):
+            case syntax.Literal(value=value):
                 return _literal_kind(value)
-            case Field(name=name):
+            case syntax.Field(name=name):
                 return self._fields[name]
-            case ListLiteral():
+            case syntax.ListLiteral():
                 return self._list(node)
-            case MapLiteral():
+            case syntax.MapLiteral():
                 return self._map(node)
-            case Pointer():
+            case syntax.Pointer():
                 return self._pointer(node)
-            case Predicate():
+            case syntax.Predicate():
                 raise self._error(node, f"a predicate is allowed in {', '.join(PREDICATES)} only")
-            case Slice():
+            case syntax.Slice():
                 return self._slice(node)
-            case Let():
+            case syntax.Let():
                 raise self._error(node, "`let` is allowed at the beginning only")
-            case Member():
+            case syntax.Member():
                 return self._member(node)
-            case Index():
+            case syntax.Index():
                 return self._index(node)
-            case Method():
+            case syntax.Method():
                 return self._method(node)
-            case Unary():
+            case syntax.Unary():
                 return self._unary(node)
-            case Ternary(condition=condition, then=then, otherwise=otherwise):
+            case syntax.Ternary(condition=condition, then=then, otherwise=otherwise):
                 self._require(condition, _TRUTHS, "true or false")
                 return self._common_kind(node, self.kind(then), self.kind(otherwise))
-            case Binary():
+            case syntax.Binary():
                 return self._binary(node)
-            case Call():
+            case syntax.Call():
                 return self._call(node)
-            case Name(name=name):
+            case syntax.Name(name=name):
                 raise self._unknown("field", name, tuple(self._fields), node.span)
 
-    def _list(self, node: ListLiteral) -> Kind:
+    def _list(self, node: syntax.ListLiteral) -> Kind:
         """Return the kind of `[a, b]`: a list of the items' kind, or "values" when they differ."""
         kinds = {self._storable(item) for item in node.items} - {"nil"}
         return list_kind(kinds.pop()) if len(kinds) == 1 else "values"
 
-    def _map(self, node: MapLiteral) -> Kind:
+    def _map(self, node: syntax.MapLiteral) -> Kind:
         """Check `{a: 1, b: 2}`: values that an object can hold, and no repeated name."""
         for value in node.values:
             self._storable(value)
@@ -324,7 +305,7 @@ class _Checker:
             raise self._error(node, f"the name {repeated_name!r} occurs twice here")
         return "map"
 
-    def _storable(self, node: Node) -> Kind:
+    def _storable(self, node: syntax.Node) -> Kind:
         """Return the kind of an item of a list or object; times and durations are errors there."""
         kind = self.kind(node)
         if kind in _TIME_KINDS:
@@ -332,13 +313,13 @@ class _Checker:
             raise self._error(node, f"lists and objects cannot hold a {kind}; use (..){remedy}")
         return kind
 
-    def _pointer(self, node: Pointer) -> Kind:
+    def _pointer(self, node: syntax.Pointer) -> Kind:
         """Return the kind of `#`, the element in the innermost predicate; outside of one it is an error."""
         if not self._element_kinds:
             raise self._error(node, "`#` and `.name` refer to the element only inside any(..), filter(..) and the like")
         return self._element_kinds[-1]
 
-    def _slice(self, node: Slice) -> Kind:
+    def _slice(self, node: syntax.Slice) -> Kind:
         """Check `base[start:end]` of a list, an array or a string; a slice of an array is a list of JSON values."""
         base = self.kind(node.base)
         if base not in ELEMENTS and base != "string":
@@ -348,7 +329,7 @@ class _Checker:
                 self._require(bound, INTEGERS, "an integer")
         return base if base == "string" or base in LISTS else "values"
 
-    def _member(self, node: Member) -> Kind:
+    def _member(self, node: syntax.Member) -> Kind:
         """Check `base.name` of an object or a JSON value; what it reads is known from the record only: kind "any"."""
         base = self.kind(node.base)
         if base not in ("map", "any"):
@@ -358,7 +339,7 @@ class _Checker:
             raise self._error(node, text)
         return "any"
 
-    def _index(self, node: Index) -> Kind:
+    def _index(self, node: syntax.Index) -> Kind:
         """Check `base[index]`: lists take integers, objects texts, values of unknown type both."""
         base, index = self.kind(node.base), self.kind(node.index)
         # Kind of the base -> the kinds that its index may have.
@@ -376,7 +357,7 @@ class _Checker:
             )
         return ELEMENTS.get(base, "any")
 
-    def _method(self, node: Method) -> Kind:
+    def _method(self, node: syntax.Method) -> Kind:
         """Check a method call such as `date(field).Year()`."""
         base = self.kind(node.base)
         if base not in METHODS:
@@ -387,14 +368,14 @@ class _Checker:
             raise self._unknown("method", node.name, tuple(METHODS[base]), node.span)
         return METHODS[base][node.name]
 
-    def _unary(self, node: Unary) -> Kind:
+    def _unary(self, node: syntax.Unary) -> Kind:
         """Check `not` of a bool, or `-` and `+` of a number; of a JSON value they are float."""
         if node.operator == "not":
             self._require(node.operand, _TRUTHS, "true or false")
             return "bool"
         return "float" if self._require(node.operand, NUMBERS | {"any"}, "a number") in ("float", "any") else "int"
 
-    def _binary(self, node: Binary) -> Kind:
+    def _binary(self, node: syntax.Binary) -> Kind:
         """Check an operator's operands, and return the kind of the result."""
         if node.operator in ("and", "or"):
             self._require(node.left, _TRUTHS, "true or false")
@@ -423,12 +404,12 @@ class _Checker:
             return "bool"
         return self._arithmetic(node, left, right)
 
-    def _in(self, node: Binary) -> Kind:
+    def _in(self, node: syntax.Binary) -> Kind:
         """Check `needle in haystack`, where the haystack is a list, an array or an object."""
         needle = self.kind(node.left)
-        if isinstance(node.right, ListLiteral):
+        if isinstance(node.right, syntax.ListLiteral):
             for item in node.right.items:
-                self._check_equality(Binary("==", node.left, item, item.span), needle, self.kind(item))
+                self._check_equality(syntax.Binary("==", node.left, item, item.span), needle, self.kind(item))
             return "bool"
         haystack = self.kind(node.right)
         if haystack not in ELEMENTS and haystack != "map":
@@ -443,7 +424,7 @@ class _Checker:
             self._check_equality(node, needle, LISTS[haystack])
         return "bool"
 
-    def _check_equality(self, node: Binary, left: Kind, right: Kind) -> None:
+    def _check_equality(self, node: syntax.Binary, left: Kind, right: Kind) -> None:
         """Raise ExpressionError when values of two kinds cannot be compared with ==, or are never equal."""
         # Values of the same kind, or two numbers.
         is_comparable = (left == right and left in _COMPARABLE) or (left in NUMBERS and right in NUMBERS)
@@ -458,7 +439,7 @@ class _Checker:
             )
         raise self._error(node, f"{_described(left)} and {_described(right)} are never equal; convert one of them")
 
-    def _check_order(self, node: Binary, left: Kind, right: Kind) -> None:
+    def _check_order(self, node: syntax.Binary, left: Kind, right: Kind) -> None:
         """Raise ExpressionError when values of two kinds cannot be compared with `<` and the like."""
         self._reject_two_unknown(node, left, right)
         kinds = {left, right}
@@ -467,7 +448,7 @@ class _Checker:
                 node, f"{_described(left)} and {_described(right)} have no order; compare numbers, strings or times"
             )
 
-    def _arithmetic(self, node: Binary, left: Kind, right: Kind) -> Kind:
+    def _arithmetic(self, node: syntax.Binary, left: Kind, right: Kind) -> Kind:
         """Check `+ - * / % **` and return the kind of the result.
 
         Times and durations have rules of their own; `+` also joins texts; `%` takes integers, the other operators any
@@ -488,7 +469,7 @@ class _Checker:
             )
         return "int" if kinds <= INTEGERS and node.operator not in ("/", "**") else "float"
 
-    def _time_arithmetic(self, node: Binary, left: Kind, right: Kind) -> Kind:
+    def _time_arithmetic(self, node: syntax.Binary, left: Kind, right: Kind) -> Kind:
         """Return the kind of `+`, `-` or `*` with a time or duration; raises ExpressionError for other combinations."""
         results: dict[tuple[str, str, str], Kind] = {
             ("time", "-", "time"): "duration",
@@ -506,21 +487,21 @@ class _Checker:
             raise self._error(node, f"{operation} is not supported; add or subtract durations")
         return result
 
-    def _reject_two_unknown(self, node: Binary, left: Kind, right: Kind) -> None:
+    def _reject_two_unknown(self, node: syntax.Binary, left: Kind, right: Kind) -> None:
         """Raise ExpressionError when both kinds are unknown: only the record would tell numbers from texts."""
         if left == right == "any":
             raise self._error(node, f"`{node.operator}` of two values of unknown type; use toFloat(..) or toString(..)")
 
-    def _call(self, node: Call) -> Kind:
+    def _call(self, node: syntax.Call) -> Kind:
         """Check a function call: the number, the kinds and the literals of its arguments."""
-        if node.function in PREDICATES and any(isinstance(argument, Predicate) for argument in node.arguments):
+        if node.function in PREDICATES and any(isinstance(argument, syntax.Predicate) for argument in node.arguments):
             return self._predicate_call(node)
         signature = self._functions.get(node.function)
         if signature is None:
             raise self._unknown_function(node)
         arguments = node.arguments
         # waterfall([a, b]) is waterfall(a, b).
-        if node.function == "waterfall" and len(arguments) == 1 and isinstance(arguments[0], ListLiteral):
+        if node.function == "waterfall" and len(arguments) == 1 and isinstance(arguments[0], syntax.ListLiteral):
             arguments = arguments[0].items
         self._check_argument_count(node, signature, len(arguments))
         kinds = []
@@ -530,7 +511,7 @@ class _Checker:
             kinds.append(self.kind(argument))
             if kinds[-1] not in PARAMETER_KINDS[parameter]:
                 raise self._error(argument, f"{node.function} does not take {_described(kinds[-1])} here")
-            if parameter == "literal" and not isinstance(argument, Literal):
+            if parameter == "literal" and not isinstance(argument, syntax.Literal):
                 raise self._error(argument, f'{node.function} needs a literal string here, such as ","')
             if kinds[-1] == "nil" and not signature.tolerant:
                 raise self._error(argument, f"{node.function} does not take nil")
@@ -538,7 +519,7 @@ class _Checker:
         self._check_one_list(node, kinds)
         return self._result_kind(signature, kinds)
 
-    def _unknown_function(self, node: Call) -> ExpressionError:
+    def _unknown_function(self, node: syntax.Call) -> ExpressionError:
         """Return the error for a call that no signature describes, with what to write instead."""
         if node.function in PREDICATES:
             return self._error(
@@ -550,7 +531,7 @@ class _Checker:
             return self._error(node, f"{node.function} is not supported; {UNSUPPORTED[node.function]}")
         return self._unknown("function", node.function, (*self._functions, *PREDICATES, "get"), node.span)
 
-    def _check_argument_count(self, node: Call, signature: Signature, count: int) -> None:
+    def _check_argument_count(self, node: syntax.Call, signature: Signature, count: int) -> None:
         """Raise ExpressionError when a call has fewer or more arguments than the signature allows."""
         max_count = len(signature.parameters)
         min_count = max_count - signature.optional
@@ -558,10 +539,10 @@ class _Checker:
             more = " or more" if signature.repeated else f" to {max_count}" if signature.optional else ""
             raise self._error(node, f"{node.function} takes {min_count}{more} argument(s), but has {count}")
 
-    def _check_literals(self, node: Call) -> None:
+    def _check_literals(self, node: syntax.Call) -> None:
         """Raise ExpressionError when the last argument of sort() or duration() is an invalid literal."""
         last_argument = node.arguments[-1] if node.arguments else None
-        if not isinstance(last_argument, Literal) or not isinstance(last_argument.value, str):
+        if not isinstance(last_argument, syntax.Literal) or not isinstance(last_argument.value, str):
             return
         if node.function == "sort" and last_argument.value not in ("asc", "desc"):
             raise self._error(last_argument, 'the order is "asc" or "desc"')
@@ -571,7 +552,7 @@ class _Checker:
             except ValueError as error:
                 raise self._error(last_argument, str(error)) from None
 
-    def _check_one_list(self, node: Call, kinds: list[Kind]) -> None:
+    def _check_one_list(self, node: syntax.Call, kinds: list[Kind]) -> None:
         """Raise ExpressionError when waterfall, min or max gets a list among several values; one list is allowed."""
         if node.function not in ("waterfall", "min", "max") or len(kinds) == 1:
             return
@@ -596,10 +577,10 @@ class _Checker:
             case kind:
                 return kind
 
-    def _predicate_call(self, node: Call) -> Kind:
+    def _predicate_call(self, node: syntax.Call) -> Kind:
         """Check a call such as `filter(list, # > 1)`, the predicate for the list's elements; return the kind."""
         match node.arguments:
-            case (list_node, Predicate(body=body)) if not isinstance(list_node, Predicate):
+            case (list_node, syntax.Predicate(body=body)) if not isinstance(list_node, syntax.Predicate):
                 pass
             case _:
                 raise self._error(
@@ -633,7 +614,7 @@ class _Checker:
             case result:
                 return result
 
-    def _common_kind(self, node: Node, left: Kind, right: Kind) -> Kind:
+    def _common_kind(self, node: syntax.Node, left: Kind, right: Kind) -> Kind:
         """Return the common kind of two alternatives; raises ExpressionError when they do not mix."""
         kind = common_kind(left, right)
         if kind is None:
@@ -642,16 +623,16 @@ class _Checker:
             )
         return kind
 
-    def _require(self, node: Node, allowed: frozenset[Kind], wanted: str) -> Kind:
+    def _require(self, node: syntax.Node, allowed: frozenset[Kind], wanted: str) -> Kind:
         """Return the kind of a node; raises ExpressionError unless it is allowed. wanted: the allowed kinds as text."""
         kind = self.kind(node)
         if kind not in allowed:
             raise self._error(node, f"{wanted} is needed here, but this is {_described(kind)}")
         return kind
 
-    def _check_pattern(self, node: Node) -> None:
+    def _check_pattern(self, node: syntax.Node) -> None:
         """Raise ExpressionError unless the pattern of `matches` is a literal that Go's regular expressions accept."""
-        if not isinstance(node, Literal) or not isinstance(node.value, str):
+        if not isinstance(node, syntax.Literal) or not isinstance(node.value, str):
             raise self._error(node, "the pattern of `matches` must be a literal string")
         try:
             engine_pattern(node.value)
@@ -662,7 +643,7 @@ class _Checker:
         """Return whether a declared field is a prefix of a dotted name, such as `a` or `a.b` of `a.b.c`."""
         return any(name in self._fields for name in _prefixes(path)[:-1])
 
-    def _unknown(self, what: str, name: str, valid_names: tuple[str, ...], span: Span) -> ExpressionError:
+    def _unknown(self, what: str, name: str, valid_names: tuple[str, ...], span: syntax.Span) -> ExpressionError:
         """Return the error for an unknown name, with the nearest valid name or all. what: "field", "method" ..."""
         nearest_names = get_close_matches(name, valid_names, n=1)
         remedy = (
@@ -672,24 +653,24 @@ class _Checker:
         )
         return ExpressionError(self._text, span, f"unknown {what} {name!r}; {remedy}")
 
-    def _error(self, node: Node, problem: str) -> ExpressionError:
+    def _error(self, node: syntax.Node, problem: str) -> ExpressionError:
         return ExpressionError(self._text, node.span, problem)
 
-    def _source(self, node: Node) -> str:
+    def _source(self, node: syntax.Node) -> str:
         return source(self._text, node)
 
 
-def source(text: str, node: Node) -> str:
+def source(text: str, node: syntax.Node) -> str:
     """Return a node's source text; `#` for the pointer, which `.name` implies without writing it."""
-    return "#" if isinstance(node, Pointer) else text[node.span.start : node.span.end]
+    return "#" if isinstance(node, syntax.Pointer) else text[node.span.start : node.span.end]
 
 
-def _dotted_name(node: Node) -> str | None:
+def _dotted_name(node: syntax.Node) -> str | None:
     """Return the dotted name of a chain such as `a.b.c`; None for any other node."""
     match node:
-        case Name(name=name):
+        case syntax.Name(name=name):
             return name
-        case Member(base=base, name=name):
+        case syntax.Member(base=base, name=name):
             base_name = _dotted_name(base)
             return None if base_name is None else f"{base_name}.{name}"
         case _:

@@ -9,27 +9,9 @@ from lark import Lark, Token, Transformer, Tree, UnexpectedEOF, UnexpectedInput,
 from lark.exceptions import VisitError
 from lark.tree import Meta
 
+from glassflow_dagster.definition.expressions import syntax
 from glassflow_dagster.definition.expressions.expression_error import ExpressionError
 from glassflow_dagster.definition.expressions.signatures import PREDICATES
-from glassflow_dagster.definition.expressions.syntax import (
-    Binary,
-    Call,
-    Index,
-    Let,
-    ListLiteral,
-    Literal,
-    MapLiteral,
-    Member,
-    Method,
-    Name,
-    Node,
-    Pointer,
-    Predicate,
-    Slice,
-    Span,
-    Ternary,
-    Unary,
-)
 
 # Second spelling of an operator -> its name in the tree.
 _SPELLINGS = {"||": "or", "&&": "and", "^": "**", "!": "not"}
@@ -44,14 +26,14 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
 
-def parse(text: str) -> Node:
+def parse(text: str) -> syntax.Node:
     """Parse an expression; raises ExpressionError for an empty text, a syntax error, and too deep a tree."""
     if not text.strip():
-        raise ExpressionError(text, Span(0, 0), "the expression is empty; write a condition or a value")
+        raise ExpressionError(text, syntax.Span(0, 0), "the expression is empty; write a condition or a value")
     try:
         tree = _grammar().parse(text)
         _check_depth(text, tree)
-        node: Node = _Builder(text).transform(tree)
+        node: syntax.Node = _Builder(text).transform(tree)
     except UnexpectedInput as error:
         raise _syntax_error(text, error) from None
     except VisitError as error:
@@ -78,96 +60,98 @@ def _check_depth(text: str, tree: Tree[Token]) -> None:
 def _syntax_error(text: str, error: UnexpectedInput) -> ExpressionError:
     """Return lark's error for a text as ours: at the end of the text, or at the unexpected token or character."""
     if isinstance(error, UnexpectedEOF) or (isinstance(error, UnexpectedToken) and error.token.type == "$END"):
-        return ExpressionError(text, Span(len(text), len(text)), "the expression ends too early")
+        return ExpressionError(text, syntax.Span(len(text), len(text)), "the expression ends too early")
     start = error.pos_in_stream or 0
     token = str(error.token) if isinstance(error, UnexpectedToken) else text[start]
-    return ExpressionError(text, Span(start, start + len(token)), f"unexpected {json.dumps(token, ensure_ascii=False)}")
+    return ExpressionError(
+        text, syntax.Span(start, start + len(token)), f"unexpected {json.dumps(token, ensure_ascii=False)}"
+    )
 
 
 @v_args(meta=True)
-class _Builder(Transformer[Token, Node]):
+class _Builder(Transformer[Token, syntax.Node]):
     """Builds the node of each grammar rule; lark calls the method that has the name of the rule or its alias."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self._text = text
 
-    def ternary(self, meta: Meta, parts: list[Any]) -> Node:
-        return Ternary(parts[0], parts[1], parts[2], _span(meta))
+    def ternary(self, meta: Meta, parts: list[Any]) -> syntax.Node:
+        return syntax.Ternary(parts[0], parts[1], parts[2], _span(meta))
 
-    def binary(self, meta: Meta, parts: list[Any]) -> Node:
+    def binary(self, meta: Meta, parts: list[Any]) -> syntax.Node:
         """Build an operator with two operands; `a not in b` becomes `not (a in b)`."""
         left, operator, right = parts
         span = _span(meta)
         # `not  in` -> `not in`
         name = " ".join(operator.split())
         if name.startswith("not "):
-            return Unary("not", Binary(name.removeprefix("not "), left, right, span), span)
-        return Binary(_SPELLINGS.get(name, name), left, right, span)
+            return syntax.Unary("not", syntax.Binary(name.removeprefix("not "), left, right, span), span)
+        return syntax.Binary(_SPELLINGS.get(name, name), left, right, span)
 
-    def unary(self, meta: Meta, parts: list[Any]) -> Node:
+    def unary(self, meta: Meta, parts: list[Any]) -> syntax.Node:
         operator, operand = parts
-        return Unary(_SPELLINGS.get(operator, str(operator)), operand, _span(meta))
+        return syntax.Unary(_SPELLINGS.get(operator, str(operator)), operand, _span(meta))
 
-    def member(self, meta: Meta, parts: list[Any]) -> Node:
-        return Member(parts[0], str(parts[1]), optional=False, span=_span(meta))
+    def member(self, meta: Meta, parts: list[Any]) -> syntax.Node:
+        return syntax.Member(parts[0], str(parts[1]), optional=False, span=_span(meta))
 
-    def optional_member(self, meta: Meta, parts: list[Any]) -> Node:
-        return Member(parts[0], str(parts[1]), optional=True, span=_span(meta))
+    def optional_member(self, meta: Meta, parts: list[Any]) -> syntax.Node:
+        return syntax.Member(parts[0], str(parts[1]), optional=True, span=_span(meta))
 
-    def method(self, meta: Meta, parts: list[Any]) -> Node:
-        return Method(parts[0], str(parts[1]), _span(meta))
+    def method(self, meta: Meta, parts: list[Any]) -> syntax.Node:
+        return syntax.Method(parts[0], str(parts[1]), _span(meta))
 
-    def index(self, meta: Meta, parts: list[Any]) -> Node:
-        return Index(parts[0], parts[1], optional=False, span=_span(meta))
+    def index(self, meta: Meta, parts: list[Any]) -> syntax.Node:
+        return syntax.Index(parts[0], parts[1], optional=False, span=_span(meta))
 
-    def optional_index(self, meta: Meta, parts: list[Any]) -> Node:
-        return Index(parts[0], parts[1], optional=True, span=_span(meta))
+    def optional_index(self, meta: Meta, parts: list[Any]) -> syntax.Node:
+        return syntax.Index(parts[0], parts[1], optional=True, span=_span(meta))
 
-    def slice(self, meta: Meta, parts: list[Any]) -> Node:
-        return Slice(parts[0], parts[1], parts[2], _span(meta))
+    def slice(self, meta: Meta, parts: list[Any]) -> syntax.Node:
+        return syntax.Slice(parts[0], parts[1], parts[2], _span(meta))
 
-    def slice_from(self, meta: Meta, parts: list[Any]) -> Node:
-        return Slice(parts[0], parts[1], None, _span(meta))
+    def slice_from(self, meta: Meta, parts: list[Any]) -> syntax.Node:
+        return syntax.Slice(parts[0], parts[1], None, _span(meta))
 
-    def slice_to(self, meta: Meta, parts: list[Any]) -> Node:
-        return Slice(parts[0], None, parts[1], _span(meta))
+    def slice_to(self, meta: Meta, parts: list[Any]) -> syntax.Node:
+        return syntax.Slice(parts[0], None, parts[1], _span(meta))
 
-    def slice_all(self, meta: Meta, parts: list[Any]) -> Node:
-        return Slice(parts[0], None, None, _span(meta))
+    def slice_all(self, meta: Meta, parts: list[Any]) -> syntax.Node:
+        return syntax.Slice(parts[0], None, None, _span(meta))
 
-    def call(self, meta: Meta, parts: list[Any]) -> Node:
+    def call(self, meta: Meta, parts: list[Any]) -> syntax.Node:
         return _call(str(parts[0]), parts[1:], _span(meta))
 
-    def pipe(self, meta: Meta, parts: list[Any]) -> Node:
+    def pipe(self, meta: Meta, parts: list[Any]) -> syntax.Node:
         return _call(str(parts[1]), [parts[0], *parts[2:]], _span(meta))
 
-    def predicate(self, meta: Meta, parts: list[Any]) -> Node:
-        return Predicate(parts[0], _span(meta))
+    def predicate(self, meta: Meta, parts: list[Any]) -> syntax.Node:
+        return syntax.Predicate(parts[0], _span(meta))
 
-    def pointer(self, meta: Meta, _: list[Any]) -> Node:
-        return Pointer(_span(meta))
+    def pointer(self, meta: Meta, _: list[Any]) -> syntax.Node:
+        return syntax.Pointer(_span(meta))
 
-    def pointer_member(self, meta: Meta, parts: list[Any]) -> Node:
+    def pointer_member(self, meta: Meta, parts: list[Any]) -> syntax.Node:
         # `.name` is short for `#.name`: the dot stands for the pointer.
-        dot = Span(meta.start_pos, meta.start_pos + 1)
-        return Member(Pointer(dot), str(parts[0]), optional=False, span=_span(meta))
+        dot = syntax.Span(meta.start_pos, meta.start_pos + 1)
+        return syntax.Member(syntax.Pointer(dot), str(parts[0]), optional=False, span=_span(meta))
 
-    def let(self, meta: Meta, parts: list[Any]) -> Node:
-        return Let(str(parts[0]), parts[1], parts[2], _span(meta))
+    def let(self, meta: Meta, parts: list[Any]) -> syntax.Node:
+        return syntax.Let(str(parts[0]), parts[1], parts[2], _span(meta))
 
-    def map_literal(self, meta: Meta, parts: list[Any]) -> Node:
+    def map_literal(self, meta: Meta, parts: list[Any]) -> syntax.Node:
         # Names and values alternate; a name is quoted (TEXT) or a plain word.
         names = tuple(_unquoted(name) if name.type == "TEXT" else str(name) for name in parts[::2])
-        return MapLiteral(names, tuple(parts[1::2]), _span(meta))
+        return syntax.MapLiteral(names, tuple(parts[1::2]), _span(meta))
 
-    def list_literal(self, meta: Meta, parts: list[Any]) -> Node:
-        return ListLiteral(tuple(parts), _span(meta))
+    def list_literal(self, meta: Meta, parts: list[Any]) -> syntax.Node:
+        return syntax.ListLiteral(tuple(parts), _span(meta))
 
-    def name(self, meta: Meta, parts: list[Any]) -> Node:
-        return Name(str(parts[0]), _span(meta))
+    def name(self, meta: Meta, parts: list[Any]) -> syntax.Node:
+        return syntax.Name(str(parts[0]), _span(meta))
 
-    def number(self, meta: Meta, parts: list[Any]) -> Node:
+    def number(self, meta: Meta, parts: list[Any]) -> syntax.Node:
         """Build a number literal; raises ExpressionError for an integer beyond 64 bits and an infinite float."""
         digits = parts[0].replace("_", "")
         span = _span(meta)
@@ -179,31 +163,31 @@ class _Builder(Transformer[Token, Node]):
             raise ExpressionError(
                 self._text, span, f"{digits} is too large; the largest 64-bit integer is {_MAX_INTEGER}"
             )
-        return Literal(value, span)
+        return syntax.Literal(value, span)
 
-    def text(self, meta: Meta, parts: list[Any]) -> Node:
-        return Literal(_unquoted(parts[0]), _span(meta))
+    def text(self, meta: Meta, parts: list[Any]) -> syntax.Node:
+        return syntax.Literal(_unquoted(parts[0]), _span(meta))
 
-    def raw_text(self, meta: Meta, parts: list[Any]) -> Node:
-        return Literal(parts[0][1:-1], _span(meta))
+    def raw_text(self, meta: Meta, parts: list[Any]) -> syntax.Node:
+        return syntax.Literal(parts[0][1:-1], _span(meta))
 
-    def true(self, meta: Meta, _: list[Any]) -> Node:
-        return Literal(value=True, span=_span(meta))
+    def true(self, meta: Meta, _: list[Any]) -> syntax.Node:
+        return syntax.Literal(value=True, span=_span(meta))
 
-    def false(self, meta: Meta, _: list[Any]) -> Node:
-        return Literal(value=False, span=_span(meta))
+    def false(self, meta: Meta, _: list[Any]) -> syntax.Node:
+        return syntax.Literal(value=False, span=_span(meta))
 
-    def nil(self, meta: Meta, _: list[Any]) -> Node:
-        return Literal(None, _span(meta))
+    def nil(self, meta: Meta, _: list[Any]) -> syntax.Node:
+        return syntax.Literal(None, _span(meta))
 
 
-def _call(function: str, arguments: list[Any], span: Span) -> Node:
+def _call(function: str, arguments: list[Any], span: syntax.Span) -> syntax.Node:
     """Build a call. get() becomes an Index; the second argument of any(), filter() ... a predicate, braces or not."""
     if function == "get" and len(arguments) == 2:
-        return Index(arguments[0], arguments[1], optional=True, span=span, lenient=True)
-    if function in PREDICATES and len(arguments) == 2 and not isinstance(arguments[1], Predicate):
-        arguments = [arguments[0], Predicate(arguments[1], arguments[1].span)]
-    return Call(function, tuple(arguments), span)
+        return syntax.Index(arguments[0], arguments[1], optional=True, span=span, lenient=True)
+    if function in PREDICATES and len(arguments) == 2 and not isinstance(arguments[1], syntax.Predicate):
+        arguments = [arguments[0], syntax.Predicate(arguments[1], arguments[1].span)]
+    return syntax.Call(function, tuple(arguments), span)
 
 
 def _unquoted(text: str) -> str:
@@ -220,5 +204,5 @@ def _unescape(match: re.Match[str]) -> str:
     return _ESCAPED.get(escaped, escaped)
 
 
-def _span(meta: Meta) -> Span:
-    return Span(meta.start_pos, meta.end_pos)
+def _span(meta: Meta) -> syntax.Span:
+    return syntax.Span(meta.start_pos, meta.end_pos)

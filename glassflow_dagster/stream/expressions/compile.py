@@ -14,28 +14,10 @@ from functools import reduce
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from glassflow_dagster.definition.expressions import syntax
 from glassflow_dagster.definition.expressions.check import INTEGERS, NUMBERS, Checked, list_kind, source
 from glassflow_dagster.definition.expressions.patterns import engine_pattern
 from glassflow_dagster.definition.expressions.signatures import ELEMENTS, LISTS, PREDICATES, Kind, Parameter
-from glassflow_dagster.definition.expressions.syntax import (
-    Binary,
-    Call,
-    Field,
-    Index,
-    Let,
-    ListLiteral,
-    Literal,
-    MapLiteral,
-    Member,
-    Method,
-    Name,
-    Node,
-    Pointer,
-    Predicate,
-    Slice,
-    Ternary,
-    Unary,
-)
 from glassflow_dagster.stream.expressions import variants
 from glassflow_dagster.stream.expressions.functions import (
     BUILTIN_BUILDERS,
@@ -132,7 +114,7 @@ class _Compiler:
         # The element column that `#` stands for in each enclosing predicate, the innermost last.
         self._pointers: list[Column] = []
         # (mode, node) -> the compiled node and the step (from 1) that computes it; not for nodes inside a predicate.
-        self._compiled: dict[tuple[str, Node], tuple[_NodeColumns, int]] = {}
+        self._compiled: dict[tuple[str, syntax.Node], tuple[_NodeColumns, int]] = {}
         # JSON field -> the column of what its text says.
         self._parsed: dict[str, Column] = {}
         # The highest step that the node being compiled reads from so far; 0 for none.
@@ -141,33 +123,35 @@ class _Compiler:
     def compile_root(self) -> _NodeColumns:
         """Compile the whole expression; NaN and infinity are errors, as in GlassFlow, but in a field of the record."""
         root = self._checked.root
-        return self._compile(root) if isinstance(root, Field) else self._compile_finite(root)
+        return self._compile(root) if isinstance(root, syntax.Field) else self._compile_finite(root)
 
-    def _compile_finite(self, node: Node) -> _NodeColumns:
+    def _compile_finite(self, node: syntax.Node) -> _NodeColumns:
         """Compile a node; NaN and infinity, which JSON cannot write, are errors."""
         compiled = self._compile(node)
         return self._finite(node, compiled) if self._kind(node) == "float" else compiled
 
-    def _finite(self, node: Node, compiled: _NodeColumns) -> _NodeColumns:
-        if isinstance(node, Literal):
+    def _finite(self, node: syntax.Node, compiled: _NodeColumns) -> _NodeColumns:
+        if isinstance(node, syntax.Literal):
             return compiled
         return self._with_error_where(node, compiled, is_not_finite(compiled.value), NOT_FINITE)
 
-    def _kind(self, node: Node) -> Kind:
+    def _kind(self, node: syntax.Node) -> Kind:
         return self._checked.kinds[node]
 
-    def _compile(self, node: Node) -> _NodeColumns:
+    def _compile(self, node: syntax.Node) -> _NodeColumns:
         """Compile a node; a JSON null that it reads is SQL NULL."""
         return self._compile_once("value", node, self._compile_node)
 
-    def _compile_once(self, mode: str, node: Node, compile_node: Callable[[Node], _NodeColumns]) -> _NodeColumns:
+    def _compile_once(
+        self, mode: str, node: syntax.Node, compile_node: Callable[[syntax.Node], _NodeColumns]
+    ) -> _NodeColumns:
         """Compile a node once per mode ("value" or "json"), and return references to the columns of its step.
 
         A parent names its operands' columns several times, so each node is computed by a step (`steps.py`): one step
         after the latest step that it reads from. Inside a predicate the columns depend on an array element, which no
         step can compute: there the node is compiled in place. So are literals and plain fields, which cost nothing.
         """
-        if self._pointers or isinstance(node, Literal) or self._is_plain_field(node):
+        if self._pointers or isinstance(node, syntax.Literal) or self._is_plain_field(node):
             return compile_node(node)
         if (mode, node) not in self._compiled:
             outer_depth, self._depth = self._depth, 0
@@ -179,8 +163,8 @@ class _Compiler:
         self._depth = max(self._depth, step)
         return compiled
 
-    def _is_plain_field(self, node: Node) -> bool:
-        return isinstance(node, Field) and self._kind(node) not in _JSON_KINDS
+    def _is_plain_field(self, node: syntax.Node) -> bool:
+        return isinstance(node, syntax.Field) and self._kind(node) not in _JSON_KINDS
 
     def _as_step_columns(self, compiled: _NodeColumns, step: int) -> _NodeColumns:
         """Register the columns with a step, which computes them; return references to them. None stays None."""
@@ -190,40 +174,40 @@ class _Compiler:
         )
         return replace(compiled, value=self._steps.take(compiled.value, step), error=error, chain_is_nil=chain_is_nil)
 
-    def _compile_node(self, node: Node) -> _NodeColumns:
+    def _compile_node(self, node: syntax.Node) -> _NodeColumns:
         """Compile a node by its type, without a step of its own; to be called by `_compile_once` only."""
         match node:
-            case Literal(value=value):
+            case syntax.Literal(value=value):
                 return _NodeColumns(F.lit(value).cast(COLUMN_TYPES[self._kind(node)]), nullable=value is None)
-            case Field(name=name):
+            case syntax.Field(name=name):
                 return _NodeColumns(self._columns[name]) if self._is_plain_field(node) else self._json_field(node)
-            case ListLiteral(items=items):
+            case syntax.ListLiteral(items=items):
                 return self._list(items, self._kind(node))
-            case MapLiteral(names=names, values=values):
+            case syntax.MapLiteral(names=names, values=values):
                 return self._map(names, values)
-            case Slice():
+            case syntax.Slice():
                 return self._slice(node)
-            case Member() | Index() | Pointer():
+            case syntax.Member() | syntax.Index() | syntax.Pointer():
                 compiled = self._compile_json(node)
                 if self._kind(node) != "any":
                     return compiled
                 return _NodeColumns(variants.without_null(compiled.value), compiled.error)
-            case Method(base=base, name=name):
+            case syntax.Method(base=base, name=name):
                 compiled = self._not_nil(node, base)
                 result = METHOD_BUILDERS[self._kind(base)][name](compiled.value)
                 return _NodeColumns(result.cast(COLUMN_TYPES[self._kind(node)]), compiled.error, nullable=False)
-            case Unary():
+            case syntax.Unary():
                 return self._unary(node)
-            case Ternary():
+            case syntax.Ternary():
                 return self._ternary(node)
-            case Binary():
+            case syntax.Binary():
                 return self._binary(node)
-            case Call():
+            case syntax.Call():
                 return self._call(node)
-            case Name() | Let() | Predicate():
+            case syntax.Name() | syntax.Let() | syntax.Predicate():
                 raise AssertionError(f"the checker let {self._source(node)!r} through")
 
-    def _json_field(self, field: Field) -> _NodeColumns:
+    def _json_field(self, field: syntax.Field) -> _NodeColumns:
         """Parse a field that comes as JSON text to a VARIANT; an error where no VARIANT holds just what the text says.
 
         In a step of its own, also inside a predicate, so that a record's text is parsed once.
@@ -242,7 +226,7 @@ class _Compiler:
     # Operands: each converted to the type that its operator takes, with an error where the record holds another type.
     # `parent` is the node that the error message quotes.
 
-    def _not_nil(self, parent: Node, node: Node) -> _NodeColumns:
+    def _not_nil(self, parent: syntax.Node, node: syntax.Node) -> _NodeColumns:
         """Compile an operand; nil is an error."""
         compiled = self._compile(node)
         if not compiled.nullable:
@@ -250,7 +234,7 @@ class _Compiler:
         checked = self._with_error_where(parent, compiled, compiled.value.isNull(), f"{self._source(node)} is nil")
         return _NodeColumns(checked.value, checked.error, nullable=False)
 
-    def _scalar(self, parent: Node, node: Node, kind: Kind) -> _NodeColumns:
+    def _scalar(self, parent: syntax.Node, node: syntax.Node, kind: Kind) -> _NodeColumns:
         """Compile an operand of kind string, bool or float; nil, and a JSON value of another type, are errors.
 
         An operand that is an integer stays one, although the kind is "float".
@@ -264,7 +248,7 @@ class _Compiler:
         )
         return _NodeColumns(value, checked.error, nullable=False)
 
-    def _number(self, parent: Node, node: Node, wanted: Kind) -> _NodeColumns:
+    def _number(self, parent: syntax.Node, node: syntax.Node, wanted: Kind) -> _NodeColumns:
         """Compile a number as BIGINT (wanted "int") or DOUBLE (wanted "float"); nil and overflow are errors.
 
         A JSON value is read as DOUBLE, and any other type than a number is an error.
@@ -273,7 +257,7 @@ class _Compiler:
         compiled = self._scalar(parent, node, "float")
         return self._converted(parent, compiled, self._kind(node), wanted)
 
-    def _converted(self, parent: Node, compiled: _NodeColumns, kind: Kind, wanted: Kind) -> _NodeColumns:
+    def _converted(self, parent: syntax.Node, compiled: _NodeColumns, kind: Kind, wanted: Kind) -> _NodeColumns:
         """Cast a value from its kind to the wanted one.
 
         A UINT64 that a BIGINT cannot hold is an error, and so is NaN or infinity as a value in JSON.
@@ -297,7 +281,7 @@ class _Compiler:
 
     # Operators.
 
-    def _unary(self, node: Unary) -> _NodeColumns:
+    def _unary(self, node: syntax.Unary) -> _NodeColumns:
         """Compile `not`, `-` and `+`; nil, and overflow of `-`, are errors."""
         if node.operator == "not":
             compiled = self._scalar(node, node.operand, "bool")
@@ -314,7 +298,7 @@ class _Compiler:
             node, _NodeColumns(negated, compiled.error, nullable=False), negated.isNull(), _OVERFLOW
         )
 
-    def _ternary(self, node: Ternary) -> _NodeColumns:
+    def _ternary(self, node: syntax.Ternary) -> _NodeColumns:
         """Compile `condition ? then : otherwise`; only the chosen branch can fail."""
         condition = self._scalar(node, node.condition, "bool")
         kind = self._kind(node)
@@ -330,7 +314,7 @@ class _Compiler:
             then.nullable or otherwise.nullable,
         )
 
-    def _binary(self, node: Binary) -> _NodeColumns:
+    def _binary(self, node: syntax.Binary) -> _NodeColumns:
         """Compile an operation with two operands by its operator."""
         match node.operator:
             case "and" | "or":
@@ -352,7 +336,7 @@ class _Compiler:
                 return self._text_test(node)
         return self._arithmetic(node)
 
-    def _and_or(self, node: Binary) -> _NodeColumns:
+    def _and_or(self, node: syntax.Binary) -> _NodeColumns:
         """Compile `and` and `or`; the right side's error counts only where the left side does not decide."""
         left, right = (self._scalar(node, side, "bool") for side in (node.left, node.right))
         conjunction = node.operator == "and"
@@ -361,7 +345,7 @@ class _Compiler:
         value = left.value & right.value if conjunction else left.value | right.value
         return _NodeColumns(value, _first_error(left.error, right_error), nullable=False)
 
-    def _coalesce(self, node: Binary) -> _NodeColumns:
+    def _coalesce(self, node: syntax.Binary) -> _NodeColumns:
         """Compile `left ?? right`; the right side's error counts only where the left side is nil."""
         kind = self._kind(node)
         left, right = (
@@ -370,13 +354,13 @@ class _Compiler:
         right_error = None if right.error is None else F.when(left.value.isNull(), right.error)
         return _NodeColumns(F.coalesce(left.value, right.value), _first_error(left.error, right_error), right.nullable)
 
-    def _equal(self, left: Node, right: Node) -> _NodeColumns:
+    def _equal(self, left: syntax.Node, right: syntax.Node) -> _NodeColumns:
         """Compile `left == right`; nil equals only nil."""
         left_columns, right_columns = self._compile(left), self._compile(right)
         value = _is_equal(left_columns.value, self._kind(left), right_columns.value, self._kind(right))
         return _NodeColumns(value, _first_error(left_columns.error, right_columns.error), nullable=False)
 
-    def _order_comparison(self, node: Binary) -> _NodeColumns:
+    def _order_comparison(self, node: syntax.Binary) -> _NodeColumns:
         """Compile `< <= > >=` of two numbers, texts or times; nil is an error."""
         kinds = {self._kind(node.left), self._kind(node.right)}
         # The type to read JSON values as; a value of any other kind, such as a time, is compared as it is.
@@ -390,18 +374,18 @@ class _Compiler:
         }
         return _NodeColumns(operators[node.operator], _first_error(left.error, right.error), nullable=False)
 
-    def _text_test(self, node: Binary) -> _NodeColumns:
+    def _text_test(self, node: syntax.Binary) -> _NodeColumns:
         """Compile contains, startsWith, endsWith and matches of two texts; `matches` runs Go's regular expressions."""
         left = self._scalar(node, node.left, "string")
         if node.operator == "matches":
-            assert isinstance(node.right, Literal)
+            assert isinstance(node.right, syntax.Literal)
             pattern = F.lit(engine_pattern(str(node.right.value)))
             return _NodeColumns(F.call_function("glassflow_matches", left.value, pattern), left.error, nullable=False)
         right = self._scalar(node, node.right, "string")
         test = {"contains": F.contains, "startsWith": F.startswith, "endsWith": F.endswith}[node.operator]
         return _NodeColumns(test(left.value, right.value), _first_error(left.error, right.error), nullable=False)
 
-    def _arithmetic(self, node: Binary) -> _NodeColumns:
+    def _arithmetic(self, node: syntax.Binary) -> _NodeColumns:
         """Compile `+ - * / % **` by the result's kind: text, time, integer (overflow is an error) or float."""
         kind = self._kind(node)
         if kind in ("time", "duration"):
@@ -434,7 +418,7 @@ class _Compiler:
                 return _NodeColumns(left.value - right.value, error, nullable=False)
         return _NodeColumns(left.value * right.value, error, nullable=False)
 
-    def _time_arithmetic(self, node: Binary) -> _NodeColumns:
+    def _time_arithmetic(self, node: syntax.Binary) -> _NodeColumns:
         """Compile `+`, `-`, `*` of times and durations, and of an integer and a duration, in microseconds.
 
         Overflow of a duration, and a time outside the years 1 to 9999, are errors.
@@ -453,7 +437,7 @@ class _Compiler:
         value = F.timestamp_micros(F.when(is_timestamp, micros))
         return self._with_error_where_null(node, value, error, "the result is not a time in the years 1 to 9999")
 
-    def _range(self, node: Binary) -> _NodeColumns:
+    def _range(self, node: syntax.Binary) -> _NodeColumns:
         """Compile `first..last`: ARRAY<BIGINT>, both ends included; empty where last < first."""
         left, right = (self._number(node, side, "int") for side in (node.left, node.right))
         # NULL where it overflows: then no BIGINT is too large for the range.
@@ -464,12 +448,12 @@ class _Compiler:
         error = _first_error(left.error, right.error)
         return self._with_error_where_null(node, numbers, error, f"a range has at most {_LONGEST_RANGE:,} numbers")
 
-    def _in(self, node: Binary) -> _NodeColumns:
+    def _in(self, node: syntax.Binary) -> _NodeColumns:
         """Compile `needle in haystack`: an element of a list or array, or a name in an object; never nil."""
         needle, kind = self._compile(node.left), self._kind(node.left)
-        if isinstance(node.right, ListLiteral):
+        if isinstance(node.right, syntax.ListLiteral):
             return self._in_list(needle, kind, node.right)
-        if isinstance(node.right, Binary) and node.right.operator == ".." and kind in INTEGERS:
+        if isinstance(node.right, syntax.Binary) and node.right.operator == ".." and kind in INTEGERS:
             return self._in_range(needle, node.right)
         haystack = self._compile(node.right)
         # None for an object, which has names instead: there `is_needle` is not used.
@@ -494,7 +478,7 @@ class _Compiler:
 
     def _in_any(
         self,
-        node: Binary,
+        node: syntax.Binary,
         haystack: Column,
         needle: Column,
         is_needle: Callable[[Column], Column],
@@ -516,19 +500,19 @@ class _Compiler:
             node, compiled, not_a_container, f"{self._source(node.right)} is neither an array nor an object"
         )
 
-    def _in_range(self, needle: _NodeColumns, number_range: Binary) -> _NodeColumns:
+    def _in_range(self, needle: _NodeColumns, number_range: syntax.Binary) -> _NodeColumns:
         """Compile `needle in first..last` by its ends, without the list of numbers."""
         first, last = (self._number(number_range, side, "int") for side in (number_range.left, number_range.right))
         # NULL where the needle is nil.
         is_contained = F.coalesce(needle.value.between(first.value, last.value), _FALSE())
         return _NodeColumns(is_contained, _first_error(needle.error, first.error, last.error), nullable=False)
 
-    def _in_list(self, needle: _NodeColumns, kind: Kind, list_literal: ListLiteral) -> _NodeColumns:
+    def _in_list(self, needle: _NodeColumns, kind: Kind, list_literal: syntax.ListLiteral) -> _NodeColumns:
         """Compile `needle in [a, b]`.
 
         SQL's IN when all items are literals of the needle's kind, text or integer; else one test of equality per item.
         """
-        literals = [item.value for item in list_literal.items if isinstance(item, Literal)]
+        literals = [item.value for item in list_literal.items if isinstance(item, syntax.Literal)]
         item_kinds = {self._kind(item) for item in list_literal.items}
         if len(literals) == len(list_literal.items) and item_kinds == {kind} <= {"string", "int"}:
             return _NodeColumns(F.coalesce(needle.value.isin(literals), _FALSE()), needle.error, nullable=False)
@@ -539,13 +523,13 @@ class _Compiler:
 
     # Lists, elements, functions.
 
-    def _list(self, items: tuple[Node, ...], kind: Kind) -> _NodeColumns:
+    def _list(self, items: tuple[syntax.Node, ...], kind: Kind) -> _NodeColumns:
         """Compile `[a, b]` as an ARRAY of the list's element kind."""
         elements = [self._converted(item, self._compile_finite(item), self._kind(item), LISTS[kind]) for item in items]
         values = F.array(*(element.value for element in elements)).cast(COLUMN_TYPES[kind])
         return _NodeColumns(values, _first_error(*(element.error for element in elements)), nullable=False)
 
-    def _map(self, names: tuple[str, ...], values: tuple[Node, ...]) -> _NodeColumns:
+    def _map(self, names: tuple[str, ...], values: tuple[syntax.Node, ...]) -> _NodeColumns:
         """Compile `{a: 1}` as a VARIANT object."""
         if not names:
             return _NodeColumns(F.parse_json(F.lit("{}")), nullable=False)
@@ -555,7 +539,7 @@ class _Compiler:
         )
         return _NodeColumns(variant, _first_error(*(entry.error for entry in entries)), nullable=False)
 
-    def _slice(self, node: Slice) -> _NodeColumns:
+    def _slice(self, node: syntax.Slice) -> _NodeColumns:
         """Compile `base[start:end]` of a text or a list; nil as base or bound is an error."""
         # None: the slice has no such bound.
         bounds = [None if bound is None else self._number(node, bound, "int") for bound in (node.start, node.end)]
@@ -569,7 +553,7 @@ class _Compiler:
             slice_list(elements.value, start, end), _first_error(elements.error, *errors), nullable=False
         )
 
-    def _elements(self, parent: Node, node: Node) -> _NodeColumns:
+    def _elements(self, parent: syntax.Node, node: syntax.Node) -> _NodeColumns:
         """Compile a list or array as an ARRAY of its element kind; nil, and JSON of another type, are errors."""
         compiled = self._not_nil(parent, node)
         kind = self._kind(node)
@@ -582,13 +566,13 @@ class _Compiler:
             parent, elements, elements.value.isNull(), f"{self._source(node)} is not an array"
         )
 
-    def _predicate_call(self, node: Call) -> _NodeColumns:
+    def _predicate_call(self, node: syntax.Call) -> _NodeColumns:
         """Compile any(), filter() and the other functions that evaluate a predicate for every element of a list.
 
         `_pointers` is the stack of the elements that `#` stands for, the innermost predicate's last.
         """
         list_node, predicate = node.arguments
-        assert isinstance(predicate, Predicate)
+        assert isinstance(predicate, syntax.Predicate)
         elements = self._elements(node, list_node)
 
         def evaluate(element: Column) -> tuple[Column, Column | None]:
@@ -610,7 +594,7 @@ class _Compiler:
         # find() and its variants return nil where the predicate is true for no element.
         return _NodeColumns(value, error, nullable=node.function.startswith("find"))
 
-    def _predicate_body(self, node: Call, body: Node) -> _NodeColumns:
+    def _predicate_body(self, node: syntax.Call, body: syntax.Node) -> _NodeColumns:
         """Compile a predicate's body to what its function takes: map() any value, sum() a number, any other a bool."""
         match node.function:
             case "map":
@@ -619,7 +603,7 @@ class _Compiler:
                 return self._number(node, body, self._kind(node))
         return self._scalar(node, body, "bool")
 
-    def _compile_json(self, node: Node) -> _NodeColumns:
+    def _compile_json(self, node: syntax.Node) -> _NodeColumns:
         """Compile a node as the base of `.name` or `[index]`.
 
         Unlike `_compile`, keep `chain_is_nil`, which the next link of a chain such as `a?.b.c` needs, and leave a JSON
@@ -627,24 +611,24 @@ class _Compiler:
         """
         return self._compile_once("json", node, self._compile_json_node)
 
-    def _compile_json_node(self, node: Node) -> _NodeColumns:
+    def _compile_json_node(self, node: syntax.Node) -> _NodeColumns:
         """Compile a node for `_compile_json`, by its type."""
         match node:
-            case Member(name=name):
+            case syntax.Member(name=name):
                 return self._object_value(node, _NodeColumns(F.lit(name), nullable=False))
-            case Index(index=index) if self._kind(index) == "string":
+            case syntax.Index(index=index) if self._kind(index) == "string":
                 return self._object_value(node, self._key(node))
-            case Index():
+            case syntax.Index():
                 return self._array_element(node)
-            case Pointer():
+            case syntax.Pointer():
                 return _NodeColumns(self._pointers[-1])
         return self._compile(node)
 
-    def _key(self, node: Index) -> _NodeColumns:
+    def _key(self, node: syntax.Index) -> _NodeColumns:
         """Compile the index or name in brackets; nil is an error, except in get(), which then returns nil."""
         return self._compile(node.index) if node.lenient else self._not_nil(node, node.index)
 
-    def _array_element(self, node: Index) -> _NodeColumns:
+    def _array_element(self, node: syntax.Index) -> _NodeColumns:
         """Compile `base[index]` by a number; a negative index counts from the end.
 
         A base that is no array, and an index out of range, are errors, except in get(), where they give nil.
@@ -666,7 +650,7 @@ class _Compiler:
         outside = is_present & F.coalesce((position < 0) | (position >= size), _TRUE())
         return self._with_error_where(node, compiled, outside, "the index is out of range")
 
-    def _object_value(self, node: Member | Index, key: _NodeColumns) -> _NodeColumns:
+    def _object_value(self, node: syntax.Member | syntax.Index, key: _NodeColumns) -> _NodeColumns:
         """Compile `base.name` and `base[name]`: the value in an object, nil where the object lacks the name.
 
         A base that is something else than an object or nil is an error; get() (`lenient`) is nil there. What a nil base
@@ -676,13 +660,13 @@ class _Compiler:
         entries = variants.entries(base.value)
         value = F.try_element_at(entries, key.value)
         compiled = replace(base, value=value, error=_first_error(base.error, key.error), nullable=True)
-        if self._kind(node.base) == "map" or (isinstance(node, Index) and node.lenient):
+        if self._kind(node.base) == "map" or (isinstance(node, syntax.Index) and node.lenient):
             return compiled
         return self._with_error_where(
             node, compiled, is_present & entries.isNull(), f"{self._source(node.base)} is not an object"
         )
 
-    def _container(self, node: Member | Index) -> tuple[_NodeColumns, Column]:
+    def _container(self, node: syntax.Member | syntax.Index) -> tuple[_NodeColumns, Column]:
         """Compile the array or object that `.name` or `[index]` reads from; return it, and a BOOLEAN: it is not nil.
 
         A nil container is an error, with three exceptions: the first argument of get() (`lenient`); the one directly
@@ -695,7 +679,7 @@ class _Compiler:
         if self._kind(node.base) == "any":
             # A JSON null in the record is not SQL NULL.
             is_nil |= F.is_variant_null(compiled.value)
-        if isinstance(node, Index) and node.lenient:
+        if isinstance(node, syntax.Index) and node.lenient:
             return replace(compiled, chain_is_nil=None), ~is_nil
         if node.optional:
             chain_is_nil = is_nil if compiled.chain_is_nil is None else compiled.chain_is_nil | is_nil
@@ -705,16 +689,16 @@ class _Compiler:
         unexpected = is_nil if compiled.chain_is_nil is None else is_nil & ~compiled.chain_is_nil
         return self._with_error_where(node, compiled, unexpected, f"{self._source(node.base)} is nil"), ~is_nil
 
-    def _call(self, node: Call) -> _NodeColumns:
+    def _call(self, node: syntax.Call) -> _NodeColumns:
         """Compile a function call: its arguments, then the column that the function's builder makes of them."""
-        if any(isinstance(argument, Predicate) for argument in node.arguments):
+        if any(isinstance(argument, syntax.Predicate) for argument in node.arguments):
             return self._predicate_call(node)
         if node.function == "now":
             return _NodeColumns(self._columns[BATCH_TIME], nullable=False)
         signature = self._checked.functions[node.function]
         arguments = node.arguments
         # waterfall([a, b]) is waterfall(a, b).
-        if node.function == "waterfall" and isinstance(arguments[0], ListLiteral):
+        if node.function == "waterfall" and isinstance(arguments[0], syntax.ListLiteral):
             arguments = arguments[0].items
         operands, errors = [], []
         for position, argument in enumerate(arguments):
@@ -722,7 +706,9 @@ class _Compiler:
             parameter = signature.parameters[min(position, len(signature.parameters) - 1)]
             compiled, kind = self._argument(node, argument, parameter, tolerant=signature.tolerant)
             # Some functions need the text itself, not its column.
-            literal = argument.value if isinstance(argument, Literal) and isinstance(argument.value, str) else None
+            literal = (
+                argument.value if isinstance(argument, syntax.Literal) and isinstance(argument.value, str) else None
+            )
             operands.append(Operand(compiled.value, kind, literal))
             errors.append(compiled.error)
         builders = HELPER_BUILDERS if signature.tolerant else BUILTIN_BUILDERS
@@ -730,7 +716,9 @@ class _Compiler:
         error = None if result.problem is None else self._with_source(node, result.problem)
         return _NodeColumns(result.value, _first_error(*errors, error), nullable=result.nullable)
 
-    def _argument(self, call: Call, node: Node, parameter: Parameter, *, tolerant: bool) -> tuple[_NodeColumns, Kind]:
+    def _argument(
+        self, call: syntax.Call, node: syntax.Node, parameter: Parameter, *, tolerant: bool
+    ) -> tuple[_NodeColumns, Kind]:
         """Compile an argument to what the parameter takes; return it with its kind afterwards.
 
         nil is an error unless `tolerant`, in which case the function's builder replaces it. A parameter without a case
@@ -766,20 +754,24 @@ class _Compiler:
 
     # Errors.
 
-    def _with_error_where_null(self, node: Node, value: Column, error: Column | None, problem: str) -> _NodeColumns:
+    def _with_error_where_null(
+        self, node: syntax.Node, value: Column, error: Column | None, problem: str
+    ) -> _NodeColumns:
         """Return columns for a value that is not nil; NULL, as from Spark's `try_` functions, means the problem."""
         return self._with_error_where(node, _NodeColumns(value, error, nullable=False), value.isNull(), problem)
 
-    def _with_error_where(self, node: Node, compiled: _NodeColumns, condition: Column, problem: str) -> _NodeColumns:
+    def _with_error_where(
+        self, node: syntax.Node, compiled: _NodeColumns, condition: Column, problem: str
+    ) -> _NodeColumns:
         """Add an error that quotes the node's source; an error that is already set takes precedence."""
         error = F.when(condition, F.lit(f"{self._source(node)}: {problem}"))
         return replace(compiled, error=_first_error(compiled.error, error))
 
-    def _with_source(self, node: Node, problem: Column) -> Column:
+    def _with_source(self, node: syntax.Node, problem: Column) -> Column:
         """Return an error text with the node's source before it: `a / b: division by zero`."""
         return F.concat(F.lit(f"{self._source(node)}: "), problem)
 
-    def _source(self, node: Node) -> str:
+    def _source(self, node: syntax.Node) -> str:
         return source(self._checked.text, node)
 
 
