@@ -21,13 +21,7 @@ if TYPE_CHECKING:
         build_pipeline_definitions,
     )
     from glassflow_dagster.orchestration.component.pipeline_folder import PipelineFolder
-    from glassflow_dagster.orchestration.options import (
-        Automation,
-        CheckOptions,
-        Node,
-        OpOptions,
-        PipelineOptions,
-    )
+    from glassflow_dagster.orchestration.options import Automation, CheckOptions, Node, OpOptions, PipelineOptions
     from glassflow_dagster.public import load_pipeline, read_ledger, run_pipeline, verify_pipeline
 
 # Public name -> the module that has it.

@@ -10,13 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from benchmarks.events import COLUMNS
-from benchmarks.peers.environment import (
-    Environment,
-    flink_kafka_jar,
-    glassflow_programs,
-    glassflow_version,
-    python_of,
-)
+from benchmarks.peers.environment import Environment, flink_kafka_jar, glassflow_programs, glassflow_version, python_of
 from benchmarks.peers.task import BLOCK_ROWS, BLOCK_SECONDS, Task
 from benchmarks.pipelines import create_peer_table, glassflow_definition
 from benchmarks.stack import Stack

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from glassflow_dagster.cli.options import (
-    exit_on_error,
-    json_option,
-    pipelines_option,
-    report,
-    show,
-    show_json,
-)
+from glassflow_dagster.cli.options import exit_on_error, json_option, pipelines_option, report, show, show_json
 from glassflow_dagster.definition.folder import find_definition
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.model.source import Source

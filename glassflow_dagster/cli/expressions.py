@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from pydantic import ValidationError
 
-from glassflow_dagster.cli.options import (
-    exit_on_error,
-    given_schema_options,
-    json_option,
-    report,
-    show,
-)
+from glassflow_dagster.cli.options import exit_on_error, given_schema_options, json_option, report, show
 from glassflow_dagster.definition.expressions.check import Checked, check_filter, check_transform
 from glassflow_dagster.definition.expressions.outputs import misspelt_output_type
 from glassflow_dagster.definition.load import load_pipeline

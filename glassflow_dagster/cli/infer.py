@@ -5,12 +5,7 @@ from pathlib import Path
 
 import click
 
-from glassflow_dagster.cli.options import (
-    brokers_option,
-    exit_on_error,
-    given_schema_options,
-    report,
-)
+from glassflow_dagster.cli.options import brokers_option, exit_on_error, given_schema_options, report
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.given_schema import GivenSchema
 from glassflow_dagster.inference.servers import Servers

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from glassflow_dagster.cli.options import (
-    exit_on_error,
-    pipelines_option,
-    report,
-    state_option,
-)
+from glassflow_dagster.cli.options import exit_on_error, pipelines_option, report, state_option
 from glassflow_dagster.definition.folder import definition_files
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.errors import GlassflowError

@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from glassflow_dagster.cli.options import (
-    exit_on_error,
-    show,
-    show_json,
-)
+from glassflow_dagster.cli.options import exit_on_error, show, show_json
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.model.durations import format_duration, parse_duration
 

@@ -4,14 +4,7 @@ from pathlib import Path
 
 import click
 
-from glassflow_dagster.cli.options import (
-    conf_option,
-    exit_on_error,
-    report,
-    settings_of,
-    show,
-    state_option,
-)
+from glassflow_dagster.cli.options import conf_option, exit_on_error, report, settings_of, show, state_option
 
 
 @click.group()

@@ -6,12 +6,7 @@ from typing import Any
 
 import click
 
-from glassflow_dagster.cli.options import (
-    data_option,
-    exit_on_error,
-    report,
-    show,
-)
+from glassflow_dagster.cli.options import data_option, exit_on_error, report, show
 
 
 @click.group()

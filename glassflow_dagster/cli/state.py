@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from glassflow_dagster.cli.options import (
-    exit_on_error,
-    pipelines_option,
-    report,
-    show,
-    state_option,
-)
+from glassflow_dagster.cli.options import exit_on_error, pipelines_option, report, show, state_option
 from glassflow_dagster.control.state_folder import state_folder
 from glassflow_dagster.definition.folder import find_definition
 from glassflow_dagster.definition.model.state import STORES, State, is_url

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from glassflow_dagster.cli.options import (
-    exit_on_error,
-    report,
-    show,
-    state_option,
-)
+from glassflow_dagster.cli.options import exit_on_error, report, show, state_option
 from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError

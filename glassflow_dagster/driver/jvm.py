@@ -13,13 +13,7 @@ from glassflow_dagster.control.lock import PipelineLock
 from glassflow_dagster.control.log import DriverLog
 from glassflow_dagster.driver.failures import spark_failures, stream_failures
 from glassflow_dagster.driver.output_pipe import reading_lines
-from glassflow_dagster.stream.spark.session import (
-    SPARK_SCRATCH,
-    SparkJvm,
-    java,
-    prepare_jvm,
-    stop_session,
-)
+from glassflow_dagster.stream.spark.session import SPARK_SCRATCH, SparkJvm, java, prepare_jvm, stop_session
 from glassflow_dagster.stream.spark.spark_errors import MORE_MEMORY
 
 # The driver's calls to the JVM, one a second, take milliseconds. A long garbage collection is shorter than this.

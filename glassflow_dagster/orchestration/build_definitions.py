@@ -28,11 +28,7 @@ from glassflow_dagster.orchestration.assets import build_assets
 from glassflow_dagster.orchestration.automation import schedule_problem
 from glassflow_dagster.orchestration.exact import build_exact_job
 from glassflow_dagster.orchestration.exact import job_name as exact_job_name
-from glassflow_dagster.orchestration.health_checks import (
-    Scheduled,
-    build_health_check_job,
-    build_health_check_sensor,
-)
+from glassflow_dagster.orchestration.health_checks import Scheduled, build_health_check_job, build_health_check_sensor
 from glassflow_dagster.orchestration.health_checks import job_name as health_check_job_name
 from glassflow_dagster.orchestration.invalid_definitions import build_invalid_definitions
 from glassflow_dagster.orchestration.observer import Observed, build_observer

@@ -17,15 +17,7 @@ import pytest
 from tests.faults.dedup_workload import DedupWorkload
 from tests.faults.driver import Driver
 from tests.faults.http_proxy import Answer, Exchange, Rule
-from tests.faults.kinds import (
-    DEDUPLICATION,
-    KINDS,
-    LEDGER,
-    SHARED,
-    TABLE,
-    VARIED,
-    Kind,
-)
+from tests.faults.kinds import DEDUPLICATION, KINDS, LEDGER, SHARED, TABLE, VARIED, Kind
 from tests.faults.repetition import repeat, run_pass
 from tests.faults.servers import Servers
 from tests.faults.surroundings import ROWS

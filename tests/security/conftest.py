@@ -8,12 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from glassflow_dagster.definition.model.connections import KafkaConnection
 from glassflow_dagster.local.broker import Broker, broker_answers, prepare_broker

@@ -9,12 +9,7 @@ from pyspark.sql import SparkSession
 from glassflow_dagster.definition.expressions.check import check_filter, check_transform
 from glassflow_dagster.definition.model.source import METADATA_FIELDS, SchemaField
 from glassflow_dagster.definition.model.types import FieldKind
-from glassflow_dagster.stream.evaluate import (
-    Evaluation,
-    evaluate_filter,
-    evaluate_output,
-    json_sample,
-)
+from glassflow_dagster.stream.evaluate import Evaluation, evaluate_filter, evaluate_output, json_sample
 
 FIELDS = (
     SchemaField(name="name", type="string"),

@@ -14,12 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from glassflow_dagster.checks.exact.canonical import Comparable, comparable, hashed, joined
-from glassflow_dagster.checks.exact.expected import (
-    declare_for_reading,
-    expected_rows,
-    whole_ranges,
-    without_refused,
-)
+from glassflow_dagster.checks.exact.expected import declare_for_reading, expected_rows, whole_ranges, without_refused
 from glassflow_dagster.checks.exact.table_rows import actual_rows, texts_query
 from glassflow_dagster.checks.kafka_counts import Spans, measure
 from glassflow_dagster.checks.key_rules import (

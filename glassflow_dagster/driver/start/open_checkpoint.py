@@ -13,11 +13,7 @@ from glassflow_dagster.stores.bookkeeping.fencing import Epoch, begin_epoch
 from glassflow_dagster.stores.clickhouse.server_clock import server_lead_ms
 from glassflow_dagster.stores.clickhouse.table import Table, count_by_table
 from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint, CheckpointIdentity
-from glassflow_dagster.stream.checkpoint.consistency import (
-    require_committed_in_ledger,
-    require_ledger,
-    require_topics,
-)
+from glassflow_dagster.stream.checkpoint.consistency import require_committed_in_ledger, require_ledger, require_topics
 from glassflow_dagster.stream.checkpoint.first_start import require_alone, require_nothing_written
 from glassflow_dagster.stream.checkpoint.writer_claim import WriterClaim, claim_checkpoint, last_claimed_epoch
 from glassflow_dagster.stream.delivery.batch_clock import BatchClock, Reading, tolerance_of

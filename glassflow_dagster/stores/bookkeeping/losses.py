@@ -10,12 +10,7 @@ from enum import StrEnum
 
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.stores.bookkeeping.schema import (
-    BATCH,
-    WRITE_EVERYWHERE,
-    BookkeepingTable,
-    Column,
-)
+from glassflow_dagster.stores.bookkeeping.schema import BATCH, WRITE_EVERYWHERE, BookkeepingTable, Column
 from glassflow_dagster.stores.clickhouse.queries import fetch
 
 # A skipped offset range [from, until) of a partition, or a discarded state and its number of waiting events.

@@ -12,12 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.stores.bookkeeping.schema import (
-    BATCH,
-    WRITE_EVERYWHERE,
-    BookkeepingTable,
-    Column,
-)
+from glassflow_dagster.stores.bookkeeping.schema import BATCH, WRITE_EVERYWHERE, BookkeepingTable, Column
 from glassflow_dagster.stores.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.stores.clickhouse.inserts.tokens import Token
 from glassflow_dagster.stores.clickhouse.queries import fetch

@@ -40,10 +40,7 @@ from glassflow_dagster.stores.clickhouse.inserts.rows_as_json import read_as_jso
 from glassflow_dagster.stores.clickhouse.inserts.tokens import Token
 from glassflow_dagster.stores.clickhouse.queries import retry, translate_errors
 from glassflow_dagster.stores.clickhouse.tables.distributed import require_more_tokens_on_shards
-from glassflow_dagster.stores.clickhouse.tables.token_window import (
-    keep_more_tokens_if_allowed,
-    require_more_tokens,
-)
+from glassflow_dagster.stores.clickhouse.tables.token_window import keep_more_tokens_if_allowed, require_more_tokens
 from glassflow_dagster.stores.kafka.records import RecordPosition, fetch_records
 from glassflow_dagster.stores.kafka.replay_headers import WHOLE_RECORD
 from glassflow_dagster.stream.checkpoint.blocks import BlockLimits, cut

@@ -6,13 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.checks.exact.canonical import comparable, hashed, joined
-from glassflow_dagster.checks.exact.compare_keys import (
-    Compared,
-    _differences,
-    _expected,
-    _readable,
-    _values,
-)
+from glassflow_dagster.checks.exact.compare_keys import Compared, _differences, _expected, _readable, _values
 from glassflow_dagster.checks.exact.expected import without_refused
 from glassflow_dagster.definition.model.types import parse_column_type
 from glassflow_dagster.stores.bookkeeping.dead_letter_table import RefusedEvent

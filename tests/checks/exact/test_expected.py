@@ -8,12 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.checks.exact.expected import (
-    FirstOfWindows,
-    first_of_windows,
-    whole_ranges,
-    with_batches,
-)
+from glassflow_dagster.checks.exact.expected import FirstOfWindows, first_of_windows, whole_ranges, with_batches
 from glassflow_dagster.definition.model.transforms import DedupConfig
 from glassflow_dagster.stores.bookkeeping.ledger import BatchRange
 

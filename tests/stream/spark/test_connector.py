@@ -28,13 +28,7 @@ from glassflow_dagster.definition.model.kafka_settings import PASSED_ON
 from glassflow_dagster.definition.model.source import Source
 from glassflow_dagster.stores.kafka.client import spark_options
 from glassflow_dagster.stream.spark.session import java
-from glassflow_dagster.stream.stages.source import (
-    BatchLimits,
-    Subscription,
-    kafka_stream,
-    read_ranges,
-    read_records,
-)
+from glassflow_dagster.stream.stages.source import BatchLimits, Subscription, kafka_stream, read_ranges, read_records
 from tests.servers.stack import Stack
 from tests.support.sending import Sender
 
