@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from glassflow_dagster.definition.model.source import Source
-from glassflow_dagster.inference.avro_events import read_avro_events
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.json_events import FROM_A_REGISTRY, read_json_events
-from glassflow_dagster.inference.protobuf_events import read_protobuf_events
+from glassflow_dagster.inference.schema_events import read_avro_events, read_protobuf_events
 from glassflow_dagster.stores.kafka.avro_values import AvroReader
 from glassflow_dagster.stores.kafka.confluent_wire_format import split_schema_id
 from glassflow_dagster.stores.kafka.protobuf_values import Ask, ProtobufReader

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from glassflow_dagster.definition.model.source import KEY_PREFIX
-from glassflow_dagster.inference.avro_events import read_avro_events
 from glassflow_dagster.inference.events import Event
 from glassflow_dagster.inference.fields import Field, collect_fields, declared_fields
 from glassflow_dagster.inference.json_events import FROM_A_REGISTRY, read_json_events
+from glassflow_dagster.inference.schema_events import read_avro_events
 from glassflow_dagster.stores.kafka.avro_values import AvroReader
 from glassflow_dagster.stores.kafka.confluent_wire_format import KEY_ID_HEADER, VALUE_ID_HEADER
 from glassflow_dagster.stores.kafka.records import Record

@@ -22,10 +22,10 @@ from glassflow_dagster.definition.model.types import (
     unsupported_reason,
 )
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.inference.avro_events import read_avro_events
 from glassflow_dagster.inference.columns import choose_column
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.fields import Field, declared_fields
+from glassflow_dagster.inference.schema_events import read_avro_events
 from glassflow_dagster.stores.kafka.avro_values import AvroReader
 from glassflow_dagster.stores.kafka.records import Record
 from glassflow_dagster.stores.kafka.schema_registry import RegistryReader

@@ -19,7 +19,7 @@ from glassflow_dagster.inference.columns import choose_column
 from glassflow_dagster.inference.events import Events
 from glassflow_dagster.inference.fields import MAX_FIELDS, Field, declared_fields
 from glassflow_dagster.inference.formats import read_events
-from glassflow_dagster.inference.protobuf_events import read_protobuf_events
+from glassflow_dagster.inference.schema_events import read_protobuf_events
 from glassflow_dagster.stores.kafka.protobuf_values import Ask, ProtobufReader
 from glassflow_dagster.stores.kafka.records import Record
 from glassflow_dagster.stores.kafka.schema_registry import RegistryReader
