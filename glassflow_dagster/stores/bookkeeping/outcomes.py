@@ -30,11 +30,11 @@ class Counts:
     unmatched: int = 0
     late: int = 0
     waiting: int = 0
-    matched: int = 0
+    taken: int = 0
     accepted: int = 0
+    matched: int = 0
     null_keys: int = 0
     joined: int = 0
-    taken: int = 0
     joined_filtered: int = 0
     joined_dead_letters: int = 0
     copies: int = 0
