@@ -27,12 +27,7 @@ def stack() -> None:
 @click.option("--object-store-port", type=click.IntRange(1, 65535), default=7070, show_default=True)
 @exit_on_error
 def stack_up(
-    data: Path,
-    kafka_port: int,
-    clickhouse_port: int,
-    native_port: int | None,
-    with_store: bool,
-    object_store_port: int,
+    data: Path, kafka_port: int, clickhouse_port: int, native_port: int | None, with_store: bool, object_store_port: int
 ) -> None:
     """Start the servers in the background and wait until they answer."""
     from glassflow_dagster.local.object_store import BUCKET, object_store_variables

@@ -33,11 +33,7 @@ def _build(module: str, named: str, folder: Path) -> None:
     if go is None:
         raise GlassflowError(f"{named} is built by Go, which is not installed; install Go, or put {named} on the PATH")
     result = subprocess.run(
-        [go, "install", module],
-        env={**os.environ, "GOBIN": str(folder)},
-        capture_output=True,
-        text=True,
-        check=False,
+        [go, "install", module], env={**os.environ, "GOBIN": str(folder)}, capture_output=True, text=True, check=False
     )
     if result.returncode != 0:
         reason = (result.stderr.strip().splitlines() or ["no output from Go"])[-1]

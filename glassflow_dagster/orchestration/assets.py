@@ -153,8 +153,5 @@ def _fail(error: GlassflowError) -> NoReturn:
     """Fail the run with the error's text; for a failed launch with the path and end of the driver's log."""
     metadata: dict[str, dg.MetadataValue] = {}
     if isinstance(error, LaunchFailed):
-        metadata = {
-            "spark_log": dg.MetadataValue.path(error.log),
-            "tail": dg.MetadataValue.md(code_block(error.tail)),
-        }
+        metadata = {"spark_log": dg.MetadataValue.path(error.log), "tail": dg.MetadataValue.md(code_block(error.tail))}
     raise dg.Failure(description=printable(str(error)), metadata=metadata) from None

@@ -124,10 +124,7 @@ def table_metadata(health: Health, name: str, index: int) -> Metadata:
     figures["written"] = health.ledger.by_table.of(name, own=is_own).written
     if not is_own:
         return figures
-    return figures | {
-        "dead_letters": health.ledger.outcomes.dead_letters,
-        "batches": health.ledger.batches,
-    }
+    return figures | {"dead_letters": health.ledger.outcomes.dead_letters, "batches": health.ledger.batches}
 
 
 def observed_topics(heartbeat: Heartbeat, topics: Sequence[str]) -> Metadata:

@@ -111,8 +111,7 @@ class KubernetesSettings(_Settings):
 
     type: Literal["kubernetes"] = "kubernetes"
     operator: Literal["kubeflow", "apache"] = Field(
-        default="kubeflow",
-        description="kubeflow: sparkoperator.k8s.io/v1beta2; apache: spark.apache.org/v1",
+        default="kubeflow", description="kubeflow: sparkoperator.k8s.io/v1beta2; apache: spark.apache.org/v1"
     )
     namespace: str = Field(default="default", pattern=_KUBERNETES_NAME, description="of all objects")
     image: str | None = Field(
@@ -132,8 +131,7 @@ class KubernetesSettings(_Settings):
         "resources need, else 1",
     )
     secrets: dict[str, SecretKey] = Field(
-        default_factory=dict,
-        description="environment variables of the drivers from Secrets: VARIABLE -> name, key",
+        default_factory=dict, description="environment variables of the drivers from Secrets: VARIABLE -> name, key"
     )
     variables: dict[str, str] = Field(default_factory=dict, description="further environment variables of the drivers")
     labels: dict[str, str] = Field(default_factory=dict, description="further labels of all objects and pods")

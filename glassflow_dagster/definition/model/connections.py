@@ -23,8 +23,7 @@ class OAuthClient(Part):
     client_secret: Annotated[SecretStr, Field(min_length=1)]
     scope: Text | None = None
     extensions: dict[str, str] = Field(
-        default_factory=dict,
-        description="SASL extensions: for Confluent Cloud logicalCluster and identityPoolId",
+        default_factory=dict, description="SASL extensions: for Confluent Cloud logicalCluster and identityPoolId"
     )
     root_ca: str | None = Field(
         default=None, description="PEM certificate of the provider's authority, plain or in base64"

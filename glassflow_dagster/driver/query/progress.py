@@ -14,11 +14,7 @@ from glassflow_dagster.stream.delivery.batch_writer import WriterProgress
 
 
 def query_progress(
-    query: StreamingQuery,
-    written: WriterProgress,
-    before: Totals,
-    topics: Sequence[str],
-    state_bytes: int | None,
+    query: StreamingQuery, written: WriterProgress, before: Totals, topics: Sequence[str], state_bytes: int | None
 ) -> dict[str, Any]:
     """Return a query's progress as fields of a heartbeat.
 

@@ -182,12 +182,7 @@ class QueryStarter:
         return self.run.retry(lambda: any(may_be_partitioned(client, table.database, table.name) for table in tables))
 
     def _read(
-        self,
-        config: PipelineConfig,
-        subscription: Subscription,
-        *,
-        partitioned: bool,
-        until_caught_up: bool,
+        self, config: PipelineConfig, subscription: Subscription, *, partitioned: bool, until_caught_up: bool
     ) -> DataFrame:
         """Return the topics' records as a stream, in batches of the definition's size; columns of `kafka_stream`.
 

@@ -61,12 +61,7 @@ class SharedHeartbeat:
         self._client = self._client or connect(self._run.config.sink.connection_params)
         folder = self._run.folder
         insert_report(
-            self._client,
-            opened.epoch,
-            str(folder),
-            beat.model_dump_json(),
-            wanted=is_wanted(folder),
-            is_last=is_last,
+            self._client, opened.epoch, str(folder), beat.model_dump_json(), wanted=is_wanted(folder), is_last=is_last
         )
 
     def _look(self, opened: OpenCheckpoint) -> None:

@@ -86,11 +86,7 @@ def _figures_at_start(run: RunContext, running: RunningQuery) -> dict[str, Any]:
     losses = run.retry(
         lambda: read_losses(running.client, epoch.database, epoch.pipeline_id, running.opened.identity.checkpoint_id)
     )
-    return {
-        "epoch": epoch.number,
-        "lost_waiting": sum(loss.waiting for loss in losses),
-        "totals": running.before,
-    }
+    return {"epoch": epoch.number, "lost_waiting": sum(loss.waiting for loss in losses), "totals": running.before}
 
 
 def _key_count(run: RunContext, running: RunningQuery) -> KeyCount | None:

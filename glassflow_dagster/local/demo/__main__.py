@@ -80,7 +80,7 @@ def _demo() -> int:
         )
         console.print(
             "Waiting left events may still find a match: an order waits an hour for its user, the last day's flights "
-            "wait for newer flights and weather.",
+            "wait for newer flights and weather."
         )
         console.print("Look at it in Dagster: make dev")
     return 1 if mistakes else 0

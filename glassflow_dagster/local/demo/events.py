@@ -25,12 +25,7 @@ WEATHER_KEY = ["origin", "time_hour"]
 
 # The five events of the article that the first pipeline is taken from: two messages, reported three times and twice.
 SMS_EVENTS = [
-    {
-        "sms_id": sms_id,
-        "status": "DELIVERED",
-        "updated_at": updated_at,
-        "recipient": recipient,
-    }
+    {"sms_id": sms_id, "status": "DELIVERED", "updated_at": updated_at, "recipient": recipient}
     for sms_id, updated_at, recipient in (
         ("a1b2-c3d4", "2024-10-28T10:00:05Z", "+15551234567"),
         ("e5f6-g7h8", "2024-10-28T10:00:06Z", "+15557654321"),

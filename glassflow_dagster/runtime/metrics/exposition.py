@@ -127,12 +127,7 @@ METRICS: tuple[Figure | Distribution, ...] = (
         "Records that were read and have no outcome in the ledger; anything but 0 is a defect",
         lambda pipeline: _known(pipeline.residual),
     ),
-    Figure(
-        "glassflow_consumer_lag_records",
-        "Unread records",
-        _of_lags(0),
-        labels=("topic", "partition"),
-    ),
+    Figure("glassflow_consumer_lag_records", "Unread records", _of_lags(0), labels=("topic", "partition")),
     Figure(
         "glassflow_consumer_lag_seconds",
         "For how long the oldest unread record has been in the topic, counted from the driver's start at the earliest",

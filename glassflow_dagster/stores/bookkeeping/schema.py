@@ -163,11 +163,7 @@ BATCH_TIME = Column("batch_time", "DateTime64(3, 'UTC')")
 # the column was there, and for replays of them: their marks have it, too, and match no dead letter of a later version.
 ORIGIN_BATCH_TIME = Column("origin_batch_time", "DateTime64(3, 'UTC')")
 # The position of a record in Kafka.
-POSITION = (
-    Column("topic", "LowCardinality(String)"),
-    Column("partition", "UInt32"),
-    Column("offset", "UInt64"),
-)
+POSITION = (Column("topic", "LowCardinality(String)"), Column("partition", "UInt32"), Column("offset", "UInt64"))
 # The index of an event in its record; -1 for a record that is one event, or was not split into its events.
 ITEM = Column("item", "Int32", "-1")
 # Of an event that went to several tables (`sink.match: all`), the one that refused its row, as `database.table`; ''

@@ -53,10 +53,7 @@ def client_settings(connection: KafkaConnection) -> dict[str, Any]:
                 "ssl.key.pem": read_private_key("connection_params.client_key", connection.client_key),
             }
         if connection.skip_tls_verification:
-            settings |= {
-                "enable.ssl.certificate.verification": False,
-                "ssl.endpoint.identification.algorithm": "none",
-            }
+            settings |= {"enable.ssl.certificate.verification": False, "ssl.endpoint.identification.algorithm": "none"}
     return settings
 
 

@@ -85,10 +85,7 @@ def count_records(
     total = sum(max(0, until - first) for first, until in ranges.values())
     settings = {"isolation.level": isolation, "auto.offset.reset": "earliest", "enable.partition.eof": True}
     last_report = last_message = time.monotonic()
-    with (
-        open_consumer(connection, settings) as (consumer, errors),
-        convert_kafka_errors(connection, consumer, errors),
-    ):
+    with open_consumer(connection, settings) as (consumer, errors), convert_kafka_errors(connection, consumer, errors):
         assigned = count.open_partitions
         consumer.assign([TopicPartition(topic, partition, ranges[partition][0]) for partition in assigned])
         while count.open_partitions:
@@ -119,10 +116,7 @@ def fetch_records(
     """
     records: dict[RecordPosition, Record] = {}
     settings = {"isolation.level": isolation, "auto.offset.reset": "earliest", "enable.partition.eof": True}
-    with (
-        open_consumer(connection, settings) as (consumer, errors),
-        convert_kafka_errors(connection, consumer, errors),
-    ):
+    with open_consumer(connection, settings) as (consumer, errors), convert_kafka_errors(connection, consumer, errors):
         for (topic, partition), group in groupby(sorted(positions), key=lambda position: position[:2]):
             wanted = [position.offset for position in group]
             for record in _records_at(connection, consumer, errors, topic, partition, wanted):
@@ -139,10 +133,7 @@ def read_to_end(
     """
     settings = {"isolation.level": isolation, "auto.offset.reset": "earliest", "enable.partition.eof": True}
     deadline = time.monotonic() + STALL_TIMEOUT
-    with (
-        open_consumer(connection, settings) as (consumer, errors),
-        convert_kafka_errors(connection, consumer, errors),
-    ):
+    with open_consumer(connection, settings) as (consumer, errors), convert_kafka_errors(connection, consumer, errors):
         consumer.assign([TopicPartition(topic, partition, first)])
         while time.monotonic() < deadline:
             message = consumer.poll(1.0)

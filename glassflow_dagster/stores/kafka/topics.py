@@ -191,10 +191,7 @@ def commit_offsets(connection: KafkaConnection, group: str, committed: Mapping[s
         for partition, offset in partitions.items()
     ]
     settings = {"group.id": group}
-    with (
-        open_consumer(connection, settings) as (consumer, errors),
-        convert_kafka_errors(connection, consumer, errors),
-    ):
+    with open_consumer(connection, settings) as (consumer, errors), convert_kafka_errors(connection, consumer, errors):
         consumer.commit(offsets=positions, asynchronous=False)
 
 

@@ -151,10 +151,7 @@ def sample_sizes(source: Source, starts: Mapping[str, Mapping[int, int]]) -> Rec
     most_bytes = _SAMPLE_BYTES_OF_REQUESTS if source.signal else _SAMPLE_BYTES
     deadline = time.monotonic() + _SAMPLE_SECONDS
     connection = source.connection_params
-    with (
-        open_consumer(connection, settings) as (consumer, errors),
-        convert_kafka_errors(connection, consumer, errors),
-    ):
+    with open_consumer(connection, settings) as (consumer, errors), convert_kafka_errors(connection, consumer, errors):
         consumer.assign(partitions)
         while unread and records < _SAMPLE_RECORDS and size < most_bytes and time.monotonic() < deadline:
             for message in consumer.consume(_SAMPLE_RECORDS - records, timeout=0.1):

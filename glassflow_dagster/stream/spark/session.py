@@ -174,11 +174,7 @@ class SparkJvm:
 
 
 def start_session(
-    name: str,
-    folder: Path,
-    overrides: Mapping[str, str],
-    report: Callable[[str], None],
-    more_jars: Sequence[Path] = (),
+    name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None], more_jars: Sequence[Path] = ()
 ) -> SparkSession:
     """Start the one session of this process; parameters as of `prepare_jvm`, and all errors of a start."""
     jvm = prepare_jvm(name, folder, overrides, report, more_jars)
@@ -189,11 +185,7 @@ def start_session(
 
 
 def prepare_jvm(
-    name: str,
-    folder: Path,
-    overrides: Mapping[str, str],
-    report: Callable[[str], None],
-    more_jars: Sequence[Path] = (),
+    name: str, folder: Path, overrides: Mapping[str, str], report: Callable[[str], None], more_jars: Sequence[Path] = ()
 ) -> SparkJvm:
     """Find Java and the jars, and set this process's environment, for a session that is local on all cores.
 

@@ -75,10 +75,7 @@ _KNOWN_ERRORS = (
             "the topic's retention; to continue without them, run the pipeline with --accept-loss"
         ),
     ),
-    (
-        _UNKNOWN_TOPIC,
-        "the topic, or a partition of it, no longer exists; restore it, then start the pipeline again",
-    ),
+    (_UNKNOWN_TOPIC, "the topic, or a partition of it, no longer exists; restore it, then start the pipeline again"),
     (
         re.compile(r"(?:Topic|Group)AuthorizationException: [^\n]+"),
         (

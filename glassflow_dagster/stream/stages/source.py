@@ -158,10 +158,7 @@ def read_records(stream: DataFrame, topics: Sequence[str]) -> DataFrame:
 
 
 def read_ranges(
-    spark: SparkSession,
-    source: Source,
-    topics: Sequence[str],
-    ranges: Mapping[str, Mapping[int, tuple[int, int]]],
+    spark: SparkSession, source: Source, topics: Sequence[str], ranges: Mapping[str, Mapping[int, tuple[int, int]]]
 ) -> DataFrame:
     """Read offset ranges of topics as a table, not as a stream.
 

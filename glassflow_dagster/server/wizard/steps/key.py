@@ -25,10 +25,7 @@ def key_options(side: Side) -> tuple[Option, ...]:
     """Return the fields that may be the key, the likeliest first, with what the sample says of each."""
     by_name = {key.name: _remark(key) for key in side.sample.keys}
     others = [f.name for f in side.sample.fields if f.name not in by_name and f.kind not in {"array", "map", "any"}]
-    return (
-        *(Option(name, remark=remark) for name, remark in by_name.items()),
-        *map(Option, others),
-    )
+    return (*(Option(name, remark=remark) for name, remark in by_name.items()), *map(Option, others))
 
 
 def window(answers: Answers, name: str) -> str:

@@ -11,10 +11,7 @@ _NONE = Option("", "no join", "events of this topic only")
 def _ask(draft: Draft) -> list[Question]:
     others = topic_options(draft, without=draft.source.topic)
     chosen = draft.right.topic if draft.right else ""
-    return [
-        Question("topic", "Join with", "choice", chosen, (_NONE, *others)),
-        *registry_questions(draft.right),
-    ]
+    return [Question("topic", "Join with", "choice", chosen, (_NONE, *others)), *registry_questions(draft.right)]
 
 
 def _answer(draft: Draft, answers: Answers) -> str:

@@ -25,7 +25,7 @@ _SETTINGS = {
 # Settings of newer servers, which older ones would reject as unknown.
 _SETTINGS_WHERE_KNOWN = {
     # A JSON value in RowBinary is its text, as in an insert.
-    "input_format_binary_read_json_as_string": 1,
+    "input_format_binary_read_json_as_string": 1
 }
 
 

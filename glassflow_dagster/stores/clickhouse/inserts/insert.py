@@ -185,13 +185,7 @@ class _BlockInsert:
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of an insert
-        self,
-        inserter: Inserter,
-        database: str,
-        table: str,
-        block: Block,
-        token: Token,
-        settings: Mapping[str, Any],
+        self, inserter: Inserter, database: str, table: str, block: Block, token: Token, settings: Mapping[str, Any]
     ) -> None:
         """Prepare the insert; its time limit begins now. settings: extra insert settings."""
         self._settings = settings
