@@ -51,10 +51,12 @@ def run_pipeline(  # noqa: PLR0913 - the options of the command `run`
 
     until_caught_up: end when all records that the topics hold now are read; otherwise it runs until it is stopped.
     state: the folder of checkpoints, or the URL of their store; by default GLASSFLOW_STATE, else `.glassflow/state`.
-    create_table: create a missing table even where the definition does not say so. timeout: seconds to wait for a
-    server. spark: settings of its Spark session. report: gets the driver's messages, one line each. Raises
-    `GlassflowError` when the pipeline fails. When the wait is interrupted, the pipeline is stopped after its current
-    batch.
+    create_table: create a missing table even where the definition does not say so.
+    timeout: seconds to wait for a server.
+    spark: settings of its Spark session.
+    report: gets the driver's messages, one line each.
+    Raises `GlassflowError` when the pipeline fails. When the wait is interrupted, the pipeline is stopped after its
+    current batch.
     """
     from glassflow_dagster.control.deployment import Deployment  # noqa: PLC0415 - see the module
     from glassflow_dagster.control.log import failure_in  # noqa: PLC0415 - see the module

@@ -64,9 +64,10 @@ class Facts:
     """The input of `evaluate_counts` about one table.
 
     other_writers: why it may have rows of others (`PipelineConfig.other_writers`).
-    rows: those that the table has; table_rows: those that the ledger has for it. joins: the pipeline has a join.
-    window: the deduplication window; None without deduplication, on the event clock, and for a join. recent_written:
-    rows that the batches of the last window wrote, which must have distinct keys.
+    rows: those that the table has; table_rows: those that the ledger has for it.
+    joins: the pipeline has a join.
+    window: the deduplication window; None without deduplication, on the event clock, and for a join.
+    recent_written: rows that the batches of the last window wrote, which must have distinct keys.
     """
 
     table: Table

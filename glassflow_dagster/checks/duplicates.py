@@ -93,9 +93,11 @@ WHOLE_TABLE = Scope()
 class Search:
     """The parameters of a search for duplicates.
 
-    key: SQL. window_ms: rows of a key closer than this are duplicates. ledger: its full name. waits: whether rows may
-    be written later than due because no batch ran: unmatched left events of a join that waited while the pipeline was
-    stopped.
+    key: SQL.
+    window_ms: rows of a key closer than this are duplicates.
+    ledger: its full name.
+    waits: whether rows may be written later than due because no batch ran: unmatched left events of a join that waited
+        while the pipeline was stopped.
     """
 
     table: Table

@@ -36,9 +36,11 @@ class Proof(StrEnum):
 class Spans:
     """Numbers of offsets that were read, compared with the brokers' low and high watermarks.
 
-    total: read offsets, or records where they were counted. expired: below the low watermark. unknown: at or above the
-    high watermark (the topic was recreated). uncovered: between batches, in no batch of the ledger. repeated: in more
-    than one batch.
+    total: read offsets, or records where they were counted.
+    expired: below the low watermark.
+    unknown: at or above the high watermark (the topic was recreated).
+    uncovered: between batches, in no batch of the ledger.
+    repeated: in more than one batch.
     """
 
     total: int

@@ -44,9 +44,11 @@ class DifferingRows:
 class KeyDifferences:
     """The differences of the table's rows and the rows expected from Kafka's records, by key.
 
-    expected, rows: numbers of expected and of actual rows. lost: expected rows of keys without any row. missing: rows
-    that keys lack, those of lost keys included. surplus: rows of a key beyond the expected number. changed: rows of
-    keys with the expected number of rows but other values.
+    expected, rows: numbers of expected and of actual rows.
+    lost: expected rows of keys without any row.
+    missing: rows that keys lack, those of lost keys included.
+    surplus: rows of a key beyond the expected number.
+    changed: rows of keys with the expected number of rows but other values.
     """
 
     expected: int

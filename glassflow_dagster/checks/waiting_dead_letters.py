@@ -82,8 +82,10 @@ def _examine(config: PipelineConfig, store: DeadLetterStore) -> DeadLettersRepor
 def describe(allowed: int | str, count: int, read: int, causes: tuple[Cause, ...]) -> str:
     """Return a description of one or more sentences, with the most frequent cause.
 
-    allowed: number or share of records. count: waiting dead letters. read: records read. causes: the most frequent
-    first.
+    allowed: number or share of records.
+    count: waiting dead letters.
+    read: records read.
+    causes: the most frequent first.
     """
     if not count:
         return "No dead letters are waiting."

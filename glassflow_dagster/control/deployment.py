@@ -20,10 +20,12 @@ class DriverOptions:
     """How a runner starts the drivers of its pipelines.
 
     state: the local folder of checkpoints, heartbeats and logs; of the runner's notes where drivers run elsewhere.
-    create_table: create a missing table even when the definition has no `create_table`. timeout: the seconds that a
-    start may take. spark_config: settings of the drivers' Spark sessions. environment: variables of the drivers besides
-    those of this process. log_format: of the drivers' messages; None for what the environment says. pool: in place of
-    the definitions'; None for that.
+    create_table: create a missing table even when the definition has no `create_table`.
+    timeout: the seconds that a start may take.
+    spark_config: settings of the drivers' Spark sessions.
+    environment: variables of the drivers besides those of this process.
+    log_format: of the drivers' messages; None for what the environment says.
+    pool: in place of the definitions'; None for that.
     """
 
     state: Path

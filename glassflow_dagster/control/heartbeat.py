@@ -41,15 +41,19 @@ class PartitionLag(BaseModel):
 class Heartbeat(BaseModel):
     """The state and progress of a driver. Times are seconds since 1970; offsets are the next ones to read.
 
-    lag: the unread records of all topics; lags: those of each source's topic. behind_transactions: by topic, the
-    offsets that are not in the lag, as a transaction before them is open. state_bytes: the size of the query's
-    state store, in memory and on disk; None where there is no state, or its size is not known yet. submission: the
-    driver's, where another host has submitted it (`driver.submission`).
+    lag: the unread records of all topics; lags: those of each source's topic.
+    behind_transactions: by topic, the offsets that are not in the lag, as a transaction before them is open.
+    state_bytes: the size of the query's state store, in memory and on disk; None where there is no state, or its size
+        is not known yet.
+    submission: the driver's, where another host has submitted it (`driver.submission`).
 
-    The fields from `epoch` on are for metrics. epoch: the driver's number. partition_lags: by topic and partition, as
-    the brokers say every few seconds. lost_waiting: as in `ledger.residual`. state_keys: keys in the state. watermark:
-    of the event clock, None without one. measures: of this driver's batches; batch_phases: seconds by Spark's phase of
-    a batch.
+    The fields from `epoch` on are for metrics.
+    epoch: the driver's number.
+    partition_lags: by topic and partition, as the brokers say every few seconds.
+    lost_waiting: as in `ledger.residual`.
+    state_keys: keys in the state.
+    watermark: of the event clock, None without one.
+    measures: of this driver's batches; batch_phases: seconds by Spark's phase of a batch.
     """
 
     model_config = ConfigDict(extra="ignore")

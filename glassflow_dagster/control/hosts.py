@@ -93,8 +93,10 @@ def stop(
 class Shared:
     """What ClickHouse knows of a pipeline's drivers.
 
-    status: of the newest one, or of this host's if that is newer. epoch: of the newest one; 0 where there is none.
-    requests: to stop them. is_stopped: the newest driver is asked to stop.
+    status: of the newest one, or of this host's if that is newer.
+    epoch: of the newest one; 0 where there is none.
+    requests: to stop them.
+    is_stopped: the newest driver is asked to stop.
     """
 
     status: StreamStatus

@@ -59,9 +59,12 @@ def log_format(environment: Mapping[str, str] = os.environ) -> str:
 class DriverLog:
     """Writes a driver's messages; may be called from several threads if `write` may.
 
-    write: writes a line, given without its end. is_timed: text lines begin with the local time. takes_jvm_output: what
-    Spark's JVM and the Python workers print becomes messages, too; otherwise they print to this process's stdout and
-    stderr. pipeline: its id, None until the definition is loaded. position: returns where the pipeline is.
+    write: writes a line, given without its end.
+    is_timed: text lines begin with the local time.
+    takes_jvm_output: what Spark's JVM and the Python workers print becomes messages, too; otherwise they print to this
+        process's stdout and stderr.
+    pipeline: its id, None until the definition is loaded.
+    position: returns where the pipeline is.
     """
 
     write: Callable[[str], None]

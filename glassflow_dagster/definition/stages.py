@@ -68,11 +68,14 @@ class TransformStage:
 class Stages:
     """The stages of a definition in the order in which they run.
 
-    before: source_id -> filters that run before the join; empty without a join. steps: the stages behind the join, or
-    all stages without one. tables: the condition of each of the sink's tables (`Sink.by_table`), None for one without;
-    incomplete where one is invalid. mappable: name -> kind of the fields that `sink.mapping` can use. invalid_names:
-    names that are missing in `mappable` because of a problem that is reported already, such as an output's invalid
-    expression. warnings: what is valid, but may be meant otherwise.
+    before: source_id -> filters that run before the join; empty without a join.
+    steps: the stages behind the join, or all stages without one.
+    tables: the condition of each of the sink's tables (`Sink.by_table`), None for one without; incomplete where one is
+        invalid.
+    mappable: name -> kind of the fields that `sink.mapping` can use.
+    invalid_names: names that are missing in `mappable` because of a problem that is reported already, such as an
+        output's invalid expression.
+    warnings: what is valid, but may be meant otherwise.
     """
 
     before: Mapping[str, tuple[FilterStage, ...]]

@@ -32,10 +32,13 @@ def launching_jvm(  # noqa: PLR0913, PLR0917 - what a JVM is launched with
 ) -> Iterator[Future[SparkJvm]]:
     """Launch Spark's JVM on a thread, for the block; afterwards kill all its processes, however the block ends.
 
-    name: the application's. folder: for Spark's log and working files. lock: marks the processes. more_jars:
-    beside those of every driver. The yielded future raises `GlassflowError` when the JVM does not start. Raises
-    `GlassflowError` where Java or a jar is missing: the thread itself waits for nothing but the JVM, so that its end
-    ends the thread.
+    name: the application's.
+    folder: for Spark's log and working files.
+    lock: marks the processes.
+    more_jars: beside those of every driver.
+    The yielded future raises `GlassflowError` when the JVM does not start.
+    Raises `GlassflowError` where Java or a jar is missing: the thread itself waits for nothing but the JVM, so that its
+    end ends the thread.
     """
     prepared = prepare_jvm(name, folder, settings, log, more_jars)
     # A process that was killed leaves its state stores' working copies behind.

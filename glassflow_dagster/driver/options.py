@@ -28,12 +28,15 @@ AcceptLoss: TypeAlias = "Callable[[Client, PipelineConfig, Sequence[Table], Chec
 class RunOptions:
     """The options of a run; the last five fields are for recovery.
 
-    state: the folder of all pipelines. until_caught_up: end when all records are read. spark: settings of `--conf`.
-    pool: the pool to run in, in place of the definition's; None for that. submission: of this driver, where another
-    host has submitted it.
-    rebuild: rebuilds a lost or damaged checkpoint (`--rebuild-state`). accept: continues without records or a
-    checkpoint that are lost (`--accept-loss`). start_over: read the topics again from their beginning, into empty
-    tables (`--start-over`). accept_clock: do not compare the machine's clock with earlier batches (`--accept-clock`).
+    state: the folder of all pipelines.
+    until_caught_up: end when all records are read.
+    spark: settings of `--conf`.
+    pool: the pool to run in, in place of the definition's; None for that.
+    submission: of this driver, where another host has submitted it.
+    rebuild: rebuilds a lost or damaged checkpoint (`--rebuild-state`).
+    accept: continues without records or a checkpoint that are lost (`--accept-loss`).
+    start_over: read the topics again from their beginning, into empty tables (`--start-over`).
+    accept_clock: do not compare the machine's clock with earlier batches (`--accept-clock`).
     mutated_rows: what rows of an interrupted insert are that a mutation may have removed (`--mutated-rows`).
     """
 

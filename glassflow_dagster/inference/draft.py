@@ -25,8 +25,10 @@ class EventClock:
 class Side:
     """A topic that the pipeline reads, and what is done with its events before a join.
 
-    registry, schema: `schema_registry` and `schema` as in a definition. key: the fields of the key, empty for no
-    deduplication. clock: None for the time of arrival. key_encoding: `key_format` and `key_schema`, of Kafka's keys.
+    registry, schema: `schema_registry` and `schema` as in a definition.
+    key: the fields of the key, empty for no deduplication.
+    clock: None for the time of arrival.
+    key_encoding: `key_format` and `key_schema`, of Kafka's keys.
     """
 
     sample: TopicSample

@@ -41,9 +41,10 @@ class Connections:
 class Servers:
     """The servers that a caller of `infer` names; what is None comes from `source`, the environment or the defaults.
 
-    brokers: host:port list, reached without encryption or credentials. source: a definition whose connections are used.
-    clickhouse_url: http://user@host:port/database, to which no connection is made. registry_url: a schema registry
-    without credentials.
+    brokers: host:port list, reached without encryption or credentials.
+    source: a definition whose connections are used.
+    clickhouse_url: http://user@host:port/database, to which no connection is made.
+    registry_url: a schema registry without credentials.
     """
 
     brokers: str | None = None

@@ -42,9 +42,12 @@ def propose_for_topic(  # noqa: PLR0913, PLR0917 - what the command takes
 ) -> Proposal:
     """Read messages from the beginning and the end of every partition, and propose a definition for them.
 
-    No offset is committed, nothing is created. pipeline_id: None derives it from the topic. timeout: seconds. report:
-    receives progress. given: the messages' schema; None for that of a registry, or JSON. Raises `GlassflowError` where
-    Kafka, the topic or the schema cannot be read, or the messages give no definition.
+    No offset is committed, nothing is created.
+    pipeline_id: None derives it from the topic.
+    timeout: seconds.
+    report: receives progress.
+    given: the messages' schema; None for that of a registry, or JSON.
+    Raises `GlassflowError` where Kafka, the topic or the schema cannot be read, or the messages give no definition.
     """
     connection = servers.kafka()
     connections = servers.connections(connection)

@@ -43,8 +43,10 @@ DEFAULT_NAME = "glassflow"
 class Orchestration:
     """How Dagster runs and shows pipelines.
 
-    name: begins the names of sensors and jobs. runner: starts and monitors the streams. spark_config: of the job that
-    compares every key. alerts: where they are sent, besides Dagster's log.
+    name: begins the names of sensors and jobs.
+    runner: starts and monitors the streams.
+    spark_config: of the job that compares every key.
+    alerts: where they are sent, besides Dagster's log.
     """
 
     name: str = DEFAULT_NAME

@@ -53,10 +53,12 @@ class OpOptions:
 class PipelineOptions:
     """How the assets and checks of pipelines appear in Dagster.
 
-    key_prefix: of all asset keys. table_key_prefix: makes a table's key this prefix and the table's name, as that of a
-    dbt source is. group_name: of all assets; None for a group for each pipeline. owners, tags and kinds: in addition to
-    those that the assets have anyway. translation: changes the spec of each asset, the last of all. checks: by name;
-    those that are not named are as by default.
+    key_prefix: of all asset keys.
+    table_key_prefix: makes a table's key this prefix and the table's name, as that of a dbt source is.
+    group_name: of all assets; None for a group for each pipeline.
+    owners, tags and kinds: in addition to those that the assets have anyway.
+    translation: changes the spec of each asset, the last of all.
+    checks: by name; those that are not named are as by default.
     """
 
     key_prefix: tuple[str, ...] = ()
@@ -75,8 +77,9 @@ class Automation:
     """What the sensors do by themselves.
 
     every: the schedule of health checks (cron, UTC) of all pipelines; None: as each definition says (`checks.every`).
-    health_checks: whether there are any. restarts: whether failed streams are restarted. running: whether the sensors
-    run from the beginning, or wait until a user switches them on.
+    health_checks: whether there are any.
+    restarts: whether failed streams are restarted.
+    running: whether the sensors run from the beginning, or wait until a user switches them on.
     """
 
     every: str | None = None

@@ -31,8 +31,10 @@ def http_server(
 ) -> HttpServer:
     """Return a server, which does not serve yet; raises `GlassflowError` for an invalid certificate.
 
-    application: of ASGI. tls: files of certificate chain and private key in PEM format. grace_seconds: for requests in
-    progress at the end. backlog: connections that wait to be accepted.
+    application: of ASGI.
+    tls: files of certificate chain and private key in PEM format.
+    grace_seconds: for requests in progress at the end.
+    backlog: connections that wait to be accepted.
     """
     certificate, key = tls or (None, None)
     config = uvicorn.Config(

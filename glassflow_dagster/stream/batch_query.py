@@ -70,10 +70,13 @@ class BatchQuery:
     """
 
     def __init__(self, records: DataFrame, events: DataFrame, name: str, checkpoint: str, scratch: Path) -> None:
-        """Prepare a query. records: its source, a stream. events: the result of the stages, on that stream.
+        """Prepare a query.
 
-        name: the query's. checkpoint: its root, as `Checkpoint.spark_location`. scratch: a folder for what need not
-        outlive the process.
+        records: its source, a stream.
+        events: the result of the stages, on that stream.
+        name: the query's.
+        checkpoint: its root, as `Checkpoint.spark_location`.
+        scratch: a folder for what need not outlive the process.
         """
         scratch.mkdir(parents=True, exist_ok=True)
         self._rows = scratch / "inline.arrow"

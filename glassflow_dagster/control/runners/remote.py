@@ -36,8 +36,10 @@ _ENDED = frozenset({StreamState.STOPPED, StreamState.FAILED, StreamState.STALE})
 class RemoteDriver:
     """A driver as the system sees it that runs it.
 
-    name: by which the system knows it. fingerprint: of the definition that it was launched with. place: where its log
-    is, for people. submission: by which its heartbeat is recognized; empty where nothing else could be running.
+    name: by which the system knows it.
+    fingerprint: of the definition that it was launched with.
+    place: where its log is, for people.
+    submission: by which its heartbeat is recognized; empty where nothing else could be running.
     """
 
     name: str

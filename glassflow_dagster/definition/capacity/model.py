@@ -29,9 +29,13 @@ MOST_PARTITIONS = 512
 
 @dataclass(frozen=True)
 class Load:
-    """What arrives. rate: events a second. new_share: of events whose key is new within the window.
+    """What arrives.
 
-    window: of deduplication. topic_partitions: None for as many as it takes. event_bytes: the mean size of a value.
+    rate: events a second.
+    new_share: of events whose key is new within the window.
+    window: of deduplication.
+    topic_partitions: None for as many as it takes.
+    event_bytes: the mean size of a value.
     """
 
     rate: float
@@ -54,10 +58,13 @@ class Wall:
 class Plan:
     """What a load needs, and where it ends.
 
-    rate: of the load. cores: of Spark's tasks. executors: on a cluster; 0 for a pipeline within its driver. interval:
-    seconds from batch to batch; infinite where batches fall behind. driver_busy: the share of the time in which the
-    driver works for the batches. memory_mib: of each process that has state. walls: by the rate at which they are
-    reached.
+    rate: of the load.
+    cores: of Spark's tasks.
+    executors: on a cluster; 0 for a pipeline within its driver.
+    interval: seconds from batch to batch; infinite where batches fall behind.
+    driver_busy: the share of the time in which the driver works for the batches.
+    memory_mib: of each process that has state.
+    walls: by the rate at which they are reached.
     """
 
     kind: Kind

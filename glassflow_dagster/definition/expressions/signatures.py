@@ -88,9 +88,11 @@ class Signature:
     """A function's parameters and the kind of its result.
 
     returns: a kind; or `number`: int when all arguments (or the elements of a list) are, else float; `element`: an
-    element of the first argument; `same`: a list like the first argument; `joined`: a list of the arguments' common
-    kind. repeated: the last parameter takes one or more arguments. optional: how many of the last parameters may be
-    omitted. tolerant: nil results in a default, not in an error.
+        element of the first argument; `same`: a list like the first argument; `joined`: a list of the arguments' common
+        kind.
+    repeated: the last parameter takes one or more arguments.
+    optional: how many of the last parameters may be omitted.
+    tolerant: nil results in a default, not in an error.
     """
 
     parameters: tuple[Parameter, ...]

@@ -29,9 +29,11 @@ OLDER_VERSIONS = ("v1", "v2", "2.0.0")
 class Rewritten:
     """An older definition rewritten as v3; a v3 definition is kept as it is.
 
-    definition: the v3 object. problems: what could not be rewritten. undeclared: fields that expressions read and no
-    schema declares. ignored: unknown keys, which were removed. origins: v3 path -> path in the older file; empty for
-    a v3 file.
+    definition: the v3 object.
+    problems: what could not be rewritten.
+    undeclared: fields that expressions read and no schema declares.
+    ignored: unknown keys, which were removed.
+    origins: v3 path -> path in the older file; empty for a v3 file.
     """
 
     definition: Raw

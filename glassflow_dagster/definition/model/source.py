@@ -88,8 +88,10 @@ def with_schema_fields(source: Any) -> Any:
 class Encoding:
     """How the values, or the keys, of a source's records are encoded.
 
-    format: its name, as in `Source.format`. schema: the definition's own, None without one. of_registry: whether the
-    schemas are in the source's registry. part: what of a record it is, as the JVM's decoders call it.
+    format: its name, as in `Source.format`.
+    schema: the definition's own, None without one.
+    of_registry: whether the schemas are in the source's registry.
+    part: what of a record it is, as the JVM's decoders call it.
     """
 
     format: str

@@ -37,8 +37,10 @@ class BatchDuration:
 class RunningQuery:
     """A query that was started.
 
-    before: the ledger's totals of all earlier batches. pacer: None unless it joins. stages: None where Spark's query
-    has them. more_memory: how Spark's JVM gets some.
+    before: the ledger's totals of all earlier batches.
+    pacer: None unless it joins.
+    stages: None where Spark's query has them.
+    more_memory: how Spark's JVM gets some.
     """
 
     config: PipelineConfig

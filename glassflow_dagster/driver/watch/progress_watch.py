@@ -37,8 +37,10 @@ class ProgressWatch:
     ) -> None:
         """Watch a query by its writer's progress.
 
-        written: returns that progress. records_wait: returns whether there are records to write. patience: seconds
-        that a batch may wait for its servers. jvm: the process id of Spark's JVM.
+        written: returns that progress.
+        records_wait: returns whether there are records to write.
+        patience: seconds that a batch may wait for its servers.
+        jvm: the process id of Spark's JVM.
         """
         self.stalled = ""
         self._written, self._records_wait, self._jvm, self._report = written, records_wait, jvm, report

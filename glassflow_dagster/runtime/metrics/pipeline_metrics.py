@@ -37,8 +37,11 @@ class Driver:
 class PipelineMetrics:
     """The figures of one pipeline; what is None or empty is not known and has no sample.
 
-    outcomes: numbers of records by the keys of `OUTCOMES`. residual: as `ledger.residual`. lags: by topic and
-    partition, as pairs of (unread records, seconds). epoch: the number of its newest driver. watermark_lag: seconds.
+    outcomes: numbers of records by the keys of `OUTCOMES`.
+    residual: as `ledger.residual`.
+    lags: by topic and partition, as pairs of (unread records, seconds).
+    epoch: the number of its newest driver.
+    watermark_lag: seconds.
     """
 
     pipeline: str

@@ -27,8 +27,10 @@ _GRACE_SECONDS = 5  # for requests in progress at the end
 class Options:
     """What is served, and where.
 
-    runner: starts the drivers, with the same folder of state. port: 0 for a free one. tls: files of certificate chain
-    and private key in PEM format. largest_request: bytes.
+    runner: starts the drivers, with the same folder of state.
+    port: 0 for a free one.
+    tls: files of certificate chain and private key in PEM format.
+    largest_request: bytes.
     """
 
     pipelines: Path

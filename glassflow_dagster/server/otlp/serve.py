@@ -35,9 +35,11 @@ _GRACE_SECONDS = 2
 class Options:
     """What the receiver does.
 
-    topics: by the signal's name. written: the encoding of the messages. Ports may be 0 for free ones. tls: files of
-    certificate chain and private key, in PEM format. ack_timeout: seconds; broker_timeout: seconds to wait for the
-    brokers at the start. largest_request, in_flight: bytes.
+    topics: by the signal's name.
+    written: the encoding of the messages. Ports may be 0 for free ones.
+    tls: files of certificate chain and private key, in PEM format.
+    ack_timeout: seconds; broker_timeout: seconds to wait for the brokers at the start.
+    largest_request, in_flight: bytes.
     """
 
     connection: KafkaConnection

@@ -56,9 +56,11 @@ DEAD_LETTER_ID = "checkpoint_id, batch_time, topic, partition, offset, item, onl
 class ReplayMark:
     """One dead letter that was sent to the replay topic.
 
-    origin_batch_time_ms, topic, partition, offset, item: the event's first read (its origin). only_table: the only
-    table that lacks it, or ''. attempt: 1 for the first replay. replay_offset: its offset in the replay topic, whose id
-    is replay_topic_id, '' where the brokers give none. expires_at: seconds since 1970.
+    origin_batch_time_ms, topic, partition, offset, item: the event's first read (its origin).
+    only_table: the only table that lacks it, or ''.
+    attempt: 1 for the first replay.
+    replay_offset: its offset in the replay topic, whose id is replay_topic_id, '' where the brokers give none.
+    expires_at: seconds since 1970.
     """
 
     checkpoint_id: str

@@ -43,8 +43,10 @@ _LAST_KEPT_SECONDS = 90 * 24 * 3600
 class DriverReport:
     """The newest heartbeat of a pipeline's newest driver.
 
-    host, folder: where it runs, and its state folder there. wanted: whether that host starts it again when it has
-    failed. heartbeat: JSON of `driver.heartbeat.Heartbeat`. age: seconds since it was inserted, by ClickHouse's clock.
+    host, folder: where it runs, and its state folder there.
+    wanted: whether that host starts it again when it has failed.
+    heartbeat: JSON of `driver.heartbeat.Heartbeat`.
+    age: seconds since it was inserted, by ClickHouse's clock.
     """
 
     epoch: int

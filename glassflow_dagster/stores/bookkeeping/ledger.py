@@ -32,12 +32,14 @@ from glassflow_dagster.stores.clickhouse.queries import fetch
 class LedgerRow:
     """The ledger row of one batch.
 
-    offsets: topic -> partition -> offset range [first, until) that the batch read. rows_before: the target's row count
-    before the checkpoint's first batch, the same in all rows of a checkpoint. definition: the pipeline definition's
-    digest. dead_letters_expire_at: seconds since 1970. written_by_table, rows_before_by_table: of a sink with several
-    tables, all of them: database.table -> the rows that the batch wrote, and the table's rows before the pipeline first
-    wrote to it. The last two are of a join on the event clock: the newest event time of each source in the batch,
-    microseconds since 1970, None for a source without an event.
+    offsets: topic -> partition -> offset range [first, until) that the batch read.
+    rows_before: the target's row count before the checkpoint's first batch, the same in all rows of a checkpoint.
+    definition: the pipeline definition's digest.
+    dead_letters_expire_at: seconds since 1970.
+    written_by_table, rows_before_by_table: of a sink with several tables, all of them: database.table -> the rows that
+        the batch wrote, and the table's rows before the pipeline first wrote to it.
+    The last two are of a join on the event clock: the newest event time of each source in the batch, microseconds since
+    1970, None for a source without an event.
     """
 
     pipeline_id: str

@@ -46,8 +46,10 @@ class Reading:
 class BatchClock:
     """Compares each new batch's time with the batch before it.
 
-    tolerance: seconds by which a clock may jump. last: the plan of the newest batch; None before the first.
-    confirmed_by_user: skip the check of the next batch (`run --accept-clock`). report: prints a line for the user.
+    tolerance: seconds by which a clock may jump.
+    last: the plan of the newest batch; None before the first.
+    confirmed_by_user: skip the check of the next batch (`run --accept-clock`).
+    report: prints a line for the user.
     """
 
     tolerance: float

@@ -92,12 +92,16 @@ class WriterProgress:
 class BatchWriter:
     """Writes the batches of one query: the function that Spark's `foreachBatch` calls, or a `BatchQuery` (`write`).
 
-    tables: the sink's, in the order of `Sink.by_table`; targets: a watch of each. pacer: None unless the query joins.
-    clock: checks the batches' times; None without windows. bound: limits the records of the next batch. compacted: the
-    compacted topics among the sources'. waiting: the number of left events of a join that wait for a match at the
-    start. only_batch: the only batch to write; the query ends after it. partitioned: whether an insert may need a token
-    for each of several partitions. claim: the driver's, of the checkpoint. mutated_rows: see `Inserter`, for a
-    batch that is repeated.
+    tables: the sink's, in the order of `Sink.by_table`; targets: a watch of each.
+    pacer: None unless the query joins.
+    clock: checks the batches' times; None without windows.
+    bound: limits the records of the next batch.
+    compacted: the compacted topics among the sources'.
+    waiting: the number of left events of a join that wait for a match at the start.
+    only_batch: the only batch to write; the query ends after it.
+    partitioned: whether an insert may need a token for each of several partitions.
+    claim: the driver's, of the checkpoint.
+    mutated_rows: see `Inserter`, for a batch that is repeated.
     """
 
     config: PipelineConfig

@@ -51,9 +51,10 @@ TOKENS_KEPT_FOR_PARTS = TOKENS_KEPT + 200_000
 class BlockWriter:
     """Writes a batch's blocks into one table.
 
-    table_ddl: the table's columns and constraints when the batch was begun, see `read_table_ddl`. splits: the notes of
-    earlier runs of the batch, by the block's token; None when this is its first run. delivery: with at_least_once the
-    table's deduplication window is not enlarged, as it may have none. cluster: where tables are altered (ON CLUSTER).
+    table_ddl: the table's columns and constraints when the batch was begun, see `read_table_ddl`.
+    splits: the notes of earlier runs of the batch, by the block's token; None when this is its first run.
+    delivery: with at_least_once the table's deduplication window is not enlarged, as it may have none.
+    cluster: where tables are altered (ON CLUSTER).
     room: for the tokens of a task whose blocks are not limited beforehand; None where they are.
     """
 

@@ -21,9 +21,11 @@ from glassflow_dagster.stores.kafka.replay_headers import WHOLE_RECORD, Header, 
 class DeadLetterWithoutRaw:
     """A dead letter whose record's raw bytes are gone, so that the record must be read from Kafka again.
 
-    position: the record's position in Kafka. row: the refused row as JSON, used when Kafka no longer has the record.
+    position: the record's position in Kafka.
+    row: the refused row as JSON, used when Kafka no longer has the record.
     item, event: of an event that is one of many in its record, its index and its value, which takes the place of the
-    record's. only_table: the column of that name.
+        record's.
+    only_table: the column of that name.
     """
 
     position: RecordPosition

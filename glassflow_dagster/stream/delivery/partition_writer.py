@@ -89,13 +89,20 @@ class PartitionWriter:
     are many events `ITEM` and `EVENT`, and those that the counter takes. Columns out: `PARTITION_RESULT_SCHEMA`; one
     row.
 
-    counter: counts the records of this kind of query. tables: the sink's. topics: in the order of topic_rank.
-    begin: the ClickHouse server when the batch began. repeated: some of the batch may have been written before.
-    mutated_rows: see `Inserter`. epoch: the driver's number, for fencing. cluster: where tables are altered.
-    to_all_tables: an event may go to several tables. already_written: positions (of the counter's columns, and with
-    several tables the table's index) of rows that an earlier run wrote before its checkpoint was lost. compare_values:
-    find such rows by their values instead. token_share: of this task, where the batch may have more blocks than the
-    tables keep tokens; None where it cannot. report: prints a line for the user.
+    counter: counts the records of this kind of query.
+    tables: the sink's.
+    topics: in the order of topic_rank.
+    begin: the ClickHouse server when the batch began.
+    repeated: some of the batch may have been written before.
+    mutated_rows: see `Inserter`.
+    epoch: the driver's number, for fencing.
+    cluster: where tables are altered.
+    to_all_tables: an event may go to several tables.
+    already_written: positions (of the counter's columns, and with several tables the table's index) of rows that an
+        earlier run wrote before its checkpoint was lost.
+    compare_values: find such rows by their values instead.
+    token_share: of this task, where the batch may have more blocks than the tables keep tokens; None where it cannot.
+    report: prints a line for the user.
     """
 
     counter: RecordCounter

@@ -189,9 +189,12 @@ def prepare_jvm(
 ) -> SparkJvm:
     """Find Java and the jars, and set this process's environment, for a session that is local on all cores.
 
-    name: the application's. folder: for Spark's log and working files. overrides: Spark settings that replace this
-    project's, such as the master. report: receives progress. more_jars: beside those of every driver. Raises
-    `GlassflowError` where there is no Java, or a jar cannot be got.
+    name: the application's.
+    folder: for Spark's log and working files.
+    overrides: Spark settings that replace this project's, such as the master.
+    report: receives progress.
+    more_jars: beside those of every driver.
+    Raises `GlassflowError` where there is no Java, or a jar cannot be got.
     """
     be_quiet_about_lost_jvm()
     # Looked up once: each candidate is started to read its version.

@@ -25,9 +25,12 @@ TRIGGER_MS = 2000
 class EventClock:
     """The event clock of one join: keeps the newest event time of each source, and computes the watermark from them.
 
-    lateness_us: the allowed lateness, microseconds. idle_seconds: the idle timeout. started: when the query started,
-    monotonic seconds, as are all `now` here. max_event_times: the newest event time of the left and the right source,
-    microseconds since 1970, or `NO_EVENT_TIME`. active: when each of them last had an event, monotonic seconds.
+    lateness_us: the allowed lateness, microseconds.
+    idle_seconds: the idle timeout.
+    started: when the query started, monotonic seconds, as are all `now` here.
+    max_event_times: the newest event time of the left and the right source, microseconds since 1970, or
+        `NO_EVENT_TIME`.
+    active: when each of them last had an event, monotonic seconds.
     """
 
     lateness_us: int

@@ -40,9 +40,11 @@ class DecodedFields:
 class Scope:
     """The names that a stage may use, with their kinds and columns.
 
-    kinds: the kind of each name. visible: the columns that expressions may use, and the value of now(). mappable: those
-    that the mapping may use. metadata: Kafka's metadata (`_topic`, `_offset`, ...), which stays in scope after a
-    transform. decoded: the mappable names that are fields of the record as they were decoded.
+    kinds: the kind of each name.
+    visible: the columns that expressions may use, and the value of now().
+    mappable: those that the mapping may use.
+    metadata: Kafka's metadata (`_topic`, `_offset`, ...), which stays in scope after a transform.
+    decoded: the mappable names that are fields of the record as they were decoded.
     Columns are STRING, LONG, DECIMAL(20,0), DOUBLE or BOOLEAN by kind; array, map and any are JSON text.
     """
 

@@ -121,10 +121,13 @@ class Fence(Protocol):
 class Inserter:
     """Inserts the blocks of one batch, or of one command, each repeated until its outcome is certain.
 
-    retry_seconds: the time limit of one insert. fence: checked before every attempt; None when no driver writes. begin:
-    the server when the batch began. repeated: whether an earlier attempt at the batch may have sent some of the blocks.
+    retry_seconds: the time limit of one insert.
+    fence: checked before every attempt; None when no driver writes.
+    begin: the server when the batch began.
+    repeated: whether an earlier attempt at the batch may have sent some of the blocks.
     mutated_rows: what rows of an earlier attempt are that cannot be found since a mutation; None when nobody has said
-    so. measures: of its requests.
+        so.
+    measures: of its requests.
     """
 
     client: Client

@@ -49,10 +49,12 @@ class Retry(Protocol):
 class InterruptedInsert:
     """The insert of a block that an earlier attempt may have written, under tokens that are no longer reliable.
 
-    begin: the server when the batch began. mutated_rows: what rows are that cannot be found since a mutation; None when
-    nobody has said so. deadline: when to give up waiting for an earlier request, by `time.monotonic`. report: receives
-    messages for the user. send: inserts rows under a token until that is certain; raises `Restarted` unless the server
-    and the table are still in the state that it is given.
+    begin: the server when the batch began.
+    mutated_rows: what rows are that cannot be found since a mutation; None when nobody has said so.
+    deadline: when to give up waiting for an earlier request, by `time.monotonic`.
+    report: receives messages for the user.
+    send: inserts rows under a token until that is certain; raises `Restarted` unless the server and the table are still
+        in the state that it is given.
     """
 
     client: Client

@@ -28,9 +28,10 @@ from glassflow_dagster.stores.clickhouse.tables.window_changes import WindowNote
 class TargetState:
     """The state of the target when a batch begins.
 
-    definition: its columns and constraints as the server formats them. identities: `database.table` -> identity, of the
-    target and its views' targets. run: the server's run. lead_ms: milliseconds by which the server's clock is ahead of
-    this machine's.
+    definition: its columns and constraints as the server formats them.
+    identities: `database.table` -> identity, of the target and its views' targets.
+    run: the server's run.
+    lead_ms: milliseconds by which the server's clock is ahead of this machine's.
     """
 
     definition: str

@@ -29,9 +29,11 @@ def key_fields(fields: Sequence[SchemaField]) -> list[SchemaField]:
 def add_key_fields(decoder: Decoder, encoding: Encoding, fields: Sequence[SchemaField], registry: str) -> Decoder:
     """Return a decoder that adds the fields of the key to those of the value.
 
-    decoder: of the `value_fields`; its error takes precedence. encoding: of the key. fields: all declared fields.
+    decoder: of the `value_fields`; its error takes precedence.
+    encoding: of the key.
+    fields: all declared fields.
     registry: see `declare_registries`. The decoder's columns in are those of `Decoder`, and key BINARY, NULL for a
-    record without a key, whose fields of the key are missing.
+        record without a key, whose fields of the key are missing.
     """
     spec = key_spec(encoding, fields, registry)
 
