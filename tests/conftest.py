@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from tests.servers.stack import Stack
 
 
+# Servers of storage that start slowly: tests that need them are long.
+_SLOW_STORES = {"hdfs", "google_storage", "azure_storage"}
+
+
 def pytest_report_header() -> str:
     """Report the seed of the faults."""
     return f"faults: {FAULT_SEED}={fault_seed()}"
@@ -138,11 +142,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"spark", "stack"} & _fixtures(item):
             item.add_marker(pytest.mark.servers)
+        if _SLOW_STORES & _fixtures(item):
+            item.add_marker(pytest.mark.long)
     slow = {item.path for item in items if item.get_closest_marker("servers")}
     items.sort(key=lambda item: item.path not in slow)
-    stores = {
-        item.path for item in items if {"object_store", "hdfs", "google_storage", "azure_storage"} & _fixtures(item)
-    }
+    stores = {item.path for item in items if {"object_store", *_SLOW_STORES} & _fixtures(item)}
     for item in items:
         item.add_marker(pytest.mark.xdist_group("stores" if item.path in stores else str(item.path)))
 

@@ -25,6 +25,7 @@ from glassflow_dagster.stream.spark.session import java
 from tests.servers.google_storage import running_google_storage
 from tests.servers.object_store import LosingProxy, ObjectStoreServer
 from tests.servers.state_server import StateServer
+from tests.support.variants import one_of
 
 pytestmark = pytest.mark.servers
 ROUNDS, WRITERS = 10, 6
@@ -111,7 +112,7 @@ def azure_files(spark: SparkSession, state: State, scratch: Path) -> Files:
 SERVERS = {s3_files: "object_store", google_files: "google_storage", azure_files: "azure_storage"}
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=one_of([*SERVERS]))
 def files(spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path) -> Files:
     make = request.param
     server: StateServer = request.getfixturevalue(SERVERS[make])
@@ -236,7 +237,7 @@ def test_files_are_listed_and_deleted(files: Files) -> None:
     assert not manager.isLocal()
 
 
-@pytest.fixture(params=[s3_files, azure_files])
+@pytest.fixture(params=one_of([s3_files, azure_files]))
 def losing(spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Files, LosingProxy]]:
     make = request.param
     server: StateServer = request.getfixturevalue(SERVERS[make])
@@ -271,6 +272,7 @@ def losing_google(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[Files, 
     proxy.close()
 
 
+@pytest.mark.long
 def test_a_file_of_googles_whose_answer_was_lost_may_be_anothers_but_is_whole(
     losing_google: tuple[Files, LosingProxy],
 ) -> None:

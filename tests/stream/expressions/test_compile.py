@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -141,6 +142,7 @@ def _alike(found: Any, expected: Any, *, exact: bool = False) -> bool:
     return bool(found == expected) and isinstance(found, bool) == isinstance(expected, bool)
 
 
+@pytest.mark.long
 # Without shrinking: each attempt is a Spark job of many expressions, and the differing one is named.
 @settings(
     max_examples=4,
