@@ -45,10 +45,10 @@ demo-cluster: setup ## the same on several hosts, two of which are lost (network
 dev: setup ## the embedded stack with Dagster on http://127.0.0.1:3000; Ctrl-C stops the drivers, then the stack
 	$(BIN)/python -m glassflow_dagster.cli.dev
 
-# All tests of a file run in one process, in the groups and the order of tests/conftest.py: xdist's own order begins with
-# the files of many tests, which are the quick ones, and ends with one long test in one process. Three processes on two
-# cores, since tests wait a third of their time.
-PARALLEL := --numprocesses 3 --dist loadgroup --no-loadscope-reorder
+# All tests of a file run in one process, in the order of tests/conftest.py: xdist's own order begins with the files of
+# many tests, which are the quick ones, and ends with one long test in one process. Three processes on two cores, since
+# tests wait a third of their time.
+PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: setup
 	$(BIN)/python -m pytest $(PARALLEL) -m "not long"

@@ -136,8 +136,7 @@ def shared_session(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> No
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests that use Spark or the stack as servers, and put the files with such tests first.
 
-    A long file at the end would leave the other worker processes idle; quick tests at the end fill the gap. A worker
-    process has all tests of a file, and one of them has all files that use the stores, which start slowly.
+    A long file at the end would leave the other worker processes idle; quick tests at the end fill the gap.
     """
     for item in items:
         if {"spark", "stack"} & _fixtures(item):
@@ -146,9 +145,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.long)
     slow = {item.path for item in items if item.get_closest_marker("servers")}
     items.sort(key=lambda item: item.path not in slow)
-    stores = {item.path for item in items if {"object_store", *_SLOW_STORES} & _fixtures(item)}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("stores" if item.path in stores else str(item.path)))
 
 
 def _fixtures(item: pytest.Item) -> set[str]:
