@@ -110,7 +110,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     from glassflow_dagster.stream.spark.session import start_session
 
     folder = tmp_path_factory.mktemp("spark on a path with spaces")
-    settings = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2"}
+    # Its JVM outlives some thousand queries, and some tests have records of 100 MB.
+    settings = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
     session = start_session("tests", folder, settings, lambda _: None)
     yield session
     session.stop()

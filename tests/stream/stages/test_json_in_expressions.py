@@ -141,6 +141,7 @@ def test_a_text_of_21_megabytes_inside_an_object_is_written(spark: SparkSession)
     assert written == text.decode()
 
 
+@pytest.mark.long
 def test_an_object_that_no_expression_can_hold_is_a_dead_letter(spark: SparkSession) -> None:
     texts = F.array_repeat(F.concat(F.lit('"'), F.repeat(F.lit("q"), 9_000_000), F.lit('"')), F.col("id").cast("int"))
     json = F.concat(F.lit("["), F.array_join(texts, ","), F.lit("]"))
