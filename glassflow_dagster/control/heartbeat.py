@@ -45,7 +45,7 @@ class Heartbeat(BaseModel):
     behind_transactions: by topic, the offsets that are not in the lag, as a transaction before them is open.
     state_bytes: the size of the query's state store, in memory and on disk; None where there is no state, or its size
         is not known yet.
-    submission: the driver's, where another host has submitted it (`driver.submission`).
+    submission: the driver's, where another host has submitted it (`control.submission`).
 
     The fields from `epoch` on are for metrics.
     epoch: the driver's number.

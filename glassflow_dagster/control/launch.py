@@ -62,7 +62,7 @@ def launch_driver(deployment: Deployment, report: Callable[[str], None] = lambda
 
 
 def _launch(deployment: Deployment, report: Callable[[str], None]) -> StreamStatus:
-    """Do what `launch` does, while the lock is held."""
+    """Do what `launch_driver` does, while the lock is held."""
     pipeline_id, folder = deployment.config.pipeline_id, deployment.folder
     log_file = folder / "driver.log"
     try:
@@ -99,7 +99,7 @@ def restart_driver(deployment: Deployment, report: Callable[[str], None] = lambd
 
 
 def _restart(deployment: Deployment, report: Callable[[str], None]) -> StreamStatus:
-    """Do what `restart` does, while the lock is held."""
+    """Do what `restart_driver` does, while the lock is held."""
     take_over(deployment.state, deployment.config.pipeline_id, report)
     return _launch(deployment, report)
 

@@ -27,8 +27,6 @@ from glassflow_dagster.definition.model.spark import DEFAULT_MEMORY, DRIVER_MEMO
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.process import Background
 
-Report = Callable[[str], None]
-
 SERVER = (sys.executable, "-m", "glassflow_dagster.driver.pool.server")
 _SETTINGS = "settings.json"
 # The start of a JVM on a loaded machine.
@@ -49,7 +47,7 @@ _INHERITED = frozenset({
 _INHERITED_BEGINS = "LC_"
 
 
-def start_pool(state: Path, name: str, report: Report, settings: Mapping[str, str]) -> Endpoint:
+def start_pool(state: Path, name: str, report: Callable[[str], None], settings: Mapping[str, str]) -> Endpoint:
     """Start a pool with Spark settings, now and whenever a driver starts it; return its endpoint.
 
     Pipelines that were held back are let in again. Raises `GlassflowError` for settings that are not allowed, where it
@@ -68,7 +66,7 @@ def start_pool(state: Path, name: str, report: Report, settings: Mapping[str, st
     return ensure_pool(state, name, report)
 
 
-def ensure_pool(state: Path, name: str, report: Report) -> Endpoint:
+def ensure_pool(state: Path, name: str, report: Callable[[str], None]) -> Endpoint:
     """Return the endpoint of a pool; start its process if none runs, with the settings of its last `start_pool`.
 
     Raises `GlassflowError` when the process does not start, and for one of another version of this package.
@@ -154,7 +152,7 @@ def ask(connection: socket.socket, request: Request) -> Reply:
     return reply
 
 
-def _start(folder: Path, report: Report) -> Endpoint:
+def _start(folder: Path, report: Callable[[str], None]) -> Endpoint:
     """Start the process of a pool, and wait until it accepts drivers."""
     log = folder / "pool.log"
     rotate_if_full(log)

@@ -18,9 +18,8 @@ from glassflow_dagster.runtime.jar_lock import Jar
 
 # A repository answers so many requests of one client at once without refusing some.
 _AT_ONCE = 8
-_TRIES = 4
-# Before the second attempt; twice as long before each further one.
-_PAUSE_SECONDS = 1.0
+# Seconds before each further attempt.
+_PAUSES = (1.0, 2.0, 4.0)
 _TIMEOUT_SECONDS = 60
 _CHUNK_BYTES = 1024 * 1024
 # Lines about the progress.
@@ -65,15 +64,15 @@ class _Downloads:
 
     def fetch(self, jar: Jar) -> None:
         """Download one jar, with longer and longer pauses between attempts."""
-        for attempt in range(1, _TRIES + 1):
+        pauses = iter(_PAUSES)
+        while True:
             try:
                 return self._try(jar)
             except _Transient as fault:
-                # True where another download has failed meanwhile.
-                stopped = attempt < _TRIES and self.stop.wait(_PAUSE_SECONDS * 2 ** (attempt - 1))
-                if stopped or attempt == _TRIES:
+                pause = next(pauses, None)
+                # The wait returns True where another download has failed meanwhile.
+                if pause is None or self.stop.wait(pause):
                     raise GlassflowError(f"{jar.coordinates} ({fault})") from fault
-        return None
 
     def _try(self, jar: Jar) -> None:
         """Download one jar beside its place, verify it, and move it there."""

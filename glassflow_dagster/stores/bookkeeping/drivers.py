@@ -45,7 +45,7 @@ class DriverReport:
 
     host, folder: where it runs, and its state folder there.
     wanted: whether that host starts it again when it has failed.
-    heartbeat: JSON of `driver.heartbeat.Heartbeat`.
+    heartbeat: JSON of `control.heartbeat.Heartbeat`.
     age: seconds since it was inserted, by ClickHouse's clock.
     """
 
