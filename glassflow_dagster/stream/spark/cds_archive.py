@@ -35,6 +35,10 @@ _SILENT = "-Xlog:cds*=off"
 _IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 
 
+class _WarmupFailed(Exception):
+    """The warm-up run has written no archive."""
+
+
 @dataclass(frozen=True)
 class _Kind:
     """A kind of archive: the names of the options that read and write it, and the option that suppresses warnings."""
@@ -85,10 +89,15 @@ def make_archive(report: Callable[[str], None]) -> None:
         if (folder / _ARCHIVE).exists():
             return
         report("running a warm-up driver for Java's class data archive, so that drivers start faster (once)")
-        with filled(folder) as temporary:
-            _run_warmup(java, temporary / _ARCHIVE, report)
-            (temporary / _OWNERS).write_text(f"{pyspark_folder()}\n{java.executable}")
-        _remove_orphans(folder)
+        try:
+            with filled(folder) as temporary:
+                _run_warmup(java, temporary / _ARCHIVE)
+                (temporary / _OWNERS).write_text(f"{pyspark_folder()}\n{java.executable}")
+        except _WarmupFailed as failure:
+            # It only costs time.
+            report(f"warning: no class archive was made, so drivers start slower: {failure}")
+        else:
+            _remove_orphans(folder)
 
 
 def make_in_background(report: Callable[[str], None], *options: str) -> None:
@@ -126,16 +135,15 @@ def _remove_orphans(current: Path) -> None:
             shutil.rmtree(other.parent, ignore_errors=True)
 
 
-def _run_warmup(java: JavaRuntime, archive: Path, report: Callable[[str], None]) -> None:
-    """Run the warm-up on a JVM that writes the archive when it ends; report a failure, which only costs time."""
+def _run_warmup(java: JavaRuntime, archive: Path) -> None:
+    """Run the warm-up on a JVM that writes the archive when it ends; raises `_WarmupFailed` where it wrote none."""
     kind = _kind(java)
     options = f'"-XX:{kind.writing}={archive}" {kind.silent}'
     command = [sys.executable, "-m", "glassflow_dagster.stream.warmup", options]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0 or not _is_complete(archive):
-        archive.unlink(missing_ok=True)
         lines = (result.stderr or result.stdout).strip().splitlines() or ["no error message"]
-        report(f"warning: no class archive was made, so drivers start slower: {lines[-1]}")
+        raise _WarmupFailed(lines[-1])
 
 
 def _is_complete(archive: Path) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from glassflow_dagster.runtime.java import find_java
+from glassflow_dagster.runtime.spark_home import pyspark_folder
 from glassflow_dagster.stream import warmup
 from glassflow_dagster.stream.spark import cds_archive
 from tests.support.waiting import DEADLINE
@@ -76,10 +77,15 @@ def test_a_warmup_that_fails_is_a_warning(tmp_path: Path, monkeypatch: pytest.Mo
     # Java rejects so small a stack size; it ignores unknown options here.
     broken = replace(cds_archive._kind(find_java()), silent="-Xss1k")
     monkeypatch.setattr(cds_archive, "_kind", lambda _: broken)
+    # Other jars of the same Spark and Java have an archive.
+    other = tmp_path / "other" / cds_archive._OWNERS
+    other.parent.mkdir()
+    other.write_text(f"{pyspark_folder()}\n{find_java().executable}")
     said: list[str] = []
     cds_archive.make_archive(said.append)
     assert said[-1].startswith("warning: no class archive was made")
     assert not cds_archive.reading_options(find_java(), _JARS)
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"other"}
 
 
 def test_an_archive_that_java_did_not_write_to_its_end_is_none(tmp_path: Path) -> None:
