@@ -61,6 +61,10 @@ def measure(products: Sequence[ProductCase], events: int, count: int) -> Runs:
     consumers: list[Consumer] = [BASELINE, *products]
     with running_stack() as stack:
         fill_topic(stack, TOPIC, events)
+        # Not kept: the broker's JVM is slow until it has served a driver for some seconds.
+        warming = Run(products[0], stack, new_task(stack, TOPIC, "quick_warming"), Expected(events, keys, keys))
+        warming.measure()
+        warming.drop()
         for turn, (place, consumer) in turns(list(enumerate(consumers)), count):
             rows = events if isinstance(consumer, ProductCase) and consumer.changes == STATELESS else keys
             run = Run(consumer, stack, new_task(stack, TOPIC, f"quick{place}_{turn}"), Expected(events, rows, keys))
