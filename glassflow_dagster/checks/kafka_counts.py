@@ -112,16 +112,14 @@ def count_unread(config: PipelineConfig) -> int:
     try:
         if config.source.topic_pattern:
             config = with_topics(config, matching_topics(config))
-        starts = [(source, starting_offsets(config, index)) for index, source in enumerate(config.inputs)]
-        return sum(
-            _unread(first, available[partition])
-            for source, by_topic in starts
-            for topic, partitions in by_topic.items()
-            for available in [offsets(source.connection_params, topic)]
-            for partition, first in partitions.items()
-        )
+        unread = 0
+        for index, source in enumerate(config.inputs):
+            for topic, firsts in starting_offsets(config, index).items():
+                available = offsets(source.connection_params, topic)
+                unread += sum(_unread(first, available[partition]) for partition, first in firsts.items())
     except TopicMissing:
         return 0
+    return unread
 
 
 def _unread(first: int, available: Offsets) -> int:

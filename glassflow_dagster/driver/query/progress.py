@@ -54,17 +54,18 @@ def _lag(source: Any, topics: Sequence[str]) -> dict[str, Any]:
     if not latest or not end:
         return {"lag": None}
     behind = {topic: _behind(partitions, end.get(topic, {})) for topic, partitions in latest.items()}
-    return {"lag": sum(behind.values()), "lags": {topic: behind[topic] for topic in topics if topic in behind}}
+    return _lag_fields(behind, topics)
 
 
 def sampled_lag(partition_lags: Mapping[str, Mapping[int, PartitionLag]], topics: Sequence[str]) -> dict[str, Any]:
     """Return the fields lag and lags by what the brokers said; empty where they did not. topics: of the sources."""
     records = {topic: sum(lag.records for lag in lags.values()) for topic, lags in partition_lags.items()}
-    return (
-        {"lag": sum(records.values()), "lags": {topic: records[topic] for topic in topics if topic in records}}
-        if records
-        else {}
-    )
+    return _lag_fields(records, topics) if records else {}
+
+
+def _lag_fields(behind: Mapping[str, int], topics: Sequence[str]) -> dict[str, Any]:
+    """Return the fields lag, of all topics, and lags, of the sources'. behind: unread records by topic."""
+    return {"lag": sum(behind.values()), "lags": {topic: behind[topic] for topic in topics if topic in behind}}
 
 
 def _behind(latest: dict[str, int], end: dict[str, int]) -> int:

@@ -19,7 +19,7 @@ from glassflow_dagster.stores.dead_letters.store import DeadLetterStore
 from glassflow_dagster.stores.kafka.end_offsets import EndOffsets
 from glassflow_dagster.stores.kafka.topics import offsets_if_there
 
-# Prometheus asks every 15 to 60 s. One request to a broker every five seconds is no load.
+# Prometheus asks every 15 to 60 s. Two requests to a broker every five seconds are no load.
 _LAG_INTERVAL = 5.0  # seconds
 # The dead letters are counted by a query; people act on them within minutes.
 _DEAD_LETTER_INTERVAL = 30.0  # seconds
@@ -60,7 +60,7 @@ def report_behind_transactions(run: RunContext) -> None:
         partitions = [
             (topic, partition) for topic in config.topics for partition in offsets_if_there(config.connection, topic)
         ]
-        behind = EndOffsets.open(config.connection, config.source.isolation).behind_transactions(partitions)
+        _, behind = EndOffsets.open(config.connection, config.source.isolation).read_with_behind(partitions)
     except GlassflowError as error:
         # All that could be read is written.
         run.warn(f"whether records wait behind open transactions is not known: {error}")
@@ -73,7 +73,7 @@ def report_behind_transactions(run: RunContext) -> None:
         )
 
 
-def by_topic(behind: Mapping[tuple[str, int], int]) -> dict[str, int]:
+def _by_topic(behind: Mapping[tuple[str, int], int]) -> dict[str, int]:
     """Return the sums of partitions' numbers by topic."""
     sums: dict[str, int] = {}
     for (topic, _), number in behind.items():
@@ -101,13 +101,12 @@ class _Samples:
         try:
             self._ends = self._ends or EndOffsets.open(self.config.connection, self.config.source.isolation)
             partitions = [(topic, partition) for topic, offsets in reached.items() for partition in offsets]
-            ends = self._ends.read(partitions)
-            behind = self._ends.behind_transactions(partitions)
+            ends, behind = self._ends.read_with_behind(partitions)
         except GlassflowError:
             return {"partition_lags": {}, "behind_transactions": {}}
         return {
             "partition_lags": self._history.lags(time.monotonic(), ends, reached),
-            "behind_transactions": by_topic(behind),
+            "behind_transactions": _by_topic(behind),
         }
 
     def dead_letters(self) -> dict[str, Any]:

@@ -180,7 +180,8 @@ class _QueryWatch:
         self.running.raise_failure()
         self.run.heartbeat.update(self._progress())
         self._report(self.running.written())
-        if self.run.options.until_caught_up and not stop.asked:
+        is_followed = bool(new_topics) or found.is_new  # by the next query
+        if self.run.options.until_caught_up and not (stop.asked or is_followed):
             report_behind_transactions(self.run)
         return QueryEnd(self.running.written().totals, new_topics, found if found.is_new else None)
 

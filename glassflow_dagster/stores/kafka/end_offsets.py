@@ -43,18 +43,19 @@ class EndOffsets:
         """
         return self._read(partitions, self.isolation)
 
-    def behind_transactions(self, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Return how many offsets of each partition the reader cannot read yet, as a transaction before them is open.
+    def read_with_behind(
+        self, partitions: Sequence[tuple[str, int]]
+    ) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
+        """Return `read`, and how many offsets the reader cannot read yet, as a transaction before them is open.
 
-        Partitions without any are left out. Offsets of markers count, too. Raises what `read` raises.
+        Of the latter, partitions without any are left out. Offsets of markers count, too. Raises what `read` raises.
         """
-        if self.isolation == IsolationLevel.READ_UNCOMMITTED:
-            return {}
+        is_all_readable = self.isolation == IsolationLevel.READ_UNCOMMITTED
         # First, so that what is written in between does not count.
-        written = self._read(partitions, IsolationLevel.READ_UNCOMMITTED)
-        readable = self._read(partitions, IsolationLevel.READ_COMMITTED)
-        behind = {partition: end - readable.get(partition, end) for partition, end in written.items()}
-        return {partition: offsets for partition, offsets in behind.items() if offsets > 0}
+        written = {} if is_all_readable else self._read(partitions, IsolationLevel.READ_UNCOMMITTED)
+        ends = self.read(partitions)
+        behind = {partition: end - ends.get(partition, end) for partition, end in written.items()}
+        return ends, {partition: offsets for partition, offsets in behind.items() if offsets > 0}
 
     def _read(self, partitions: Sequence[tuple[str, int]], isolation: IsolationLevel) -> dict[tuple[str, int], int]:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
