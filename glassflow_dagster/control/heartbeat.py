@@ -50,7 +50,7 @@ class Heartbeat(BaseModel):
     The fields from `epoch` on are for metrics.
     epoch: the driver's number.
     partition_lags: by topic and partition, as the brokers say every few seconds.
-    lost_waiting: as in `ledger.residual`.
+    lost_waiting: as in `outcomes.residual`.
     state_keys: keys in the state.
     watermark: of the event clock, None without one.
     measures: of this driver's batches; batch_phases: seconds by Spark's phase of a batch.

@@ -9,7 +9,7 @@ from glassflow_dagster.control.heartbeat import Heartbeat, pipelines_in
 from glassflow_dagster.control.status import StreamState, StreamStatus, stream_status
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.metrics.pipeline_metrics import OUTCOMES, Driver, PipelineMetrics
-from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes, residual
+from glassflow_dagster.stores.bookkeeping.outcomes import residual
 
 # The states of a driver whose gauges are of now, not of its last breath.
 _LIVE = frozenset({StreamState.RUNNING, StreamState.STALLED})
@@ -40,7 +40,7 @@ def _metrics(stream: StreamStatus, beat: Heartbeat) -> PipelineMetrics:
     return PipelineMetrics(
         pipeline=stream.pipeline_id,
         outcomes={outcome: getattr(beat.totals, name) for outcome, name in OUTCOMES.items()} if has_totals else {},
-        residual=_residual(beat) if has_totals else None,
+        residual=residual(beat.totals, joins=beat.joins, lost_waiting=beat.lost_waiting) if has_totals else None,
         driver=Driver(
             up=stream.state is StreamState.RUNNING,
             wanted=stream.wanted,
@@ -57,8 +57,3 @@ def _metrics(stream: StreamStatus, beat: Heartbeat) -> PipelineMetrics:
         measures=beat.measures,
         batch_phases=beat.batch_phases,
     )
-
-
-def _residual(beat: Heartbeat) -> int:
-    """Return the records of the heartbeat's totals that have no outcome."""
-    return residual(Outcomes(**beat.totals.model_dump()), joins=beat.joins, lost_waiting=beat.lost_waiting)

@@ -38,7 +38,7 @@ class PipelineMetrics:
     """The figures of one pipeline; what is None or empty is not known and has no sample.
 
     outcomes: numbers of records by the keys of `OUTCOMES`.
-    residual: as `ledger.residual`.
+    residual: as `outcomes.residual`.
     lags: by topic and partition, as pairs of (unread records, seconds).
     epoch: the number of its newest driver.
     watermark_lag: seconds.

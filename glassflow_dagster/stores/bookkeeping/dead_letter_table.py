@@ -38,8 +38,8 @@ from glassflow_dagster.stores.kafka.replay_headers import WHOLE_RECORD
 
 # The stage of a dead letter whose row ClickHouse rejected on insert.
 INSERT_STAGE = "insert"
-# How the reason of a record begins whose schema the registry does not know (scala/decode/SchemaDecoder.scala), and that
-# of one with a key whose schema it does not know (scala/decode/KeyFields.scala).
+# How the reason of a record begins whose schema the registry does not know (stream/scala/decode/SchemaDecoder.scala),
+# and that of one with a key whose schema it does not know (stream/scala/decode/KeyFields.scala).
 UNKNOWN_SCHEMA = "the schema registry has no schema with the id"
 UNKNOWN_SCHEMA_OF_KEY = f"key: {UNKNOWN_SCHEMA}"
 

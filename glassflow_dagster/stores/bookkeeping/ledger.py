@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
-from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes
+from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes, sum_of
 from glassflow_dagster.stores.bookkeeping.schema import (
     BATCH,
     BATCH_TIME,
@@ -389,14 +389,13 @@ def read_history(client: Client, database: str, pipeline_id: str) -> BatchHistor
 
 def _sum_of(sums: LedgerSums, later: LedgerSums) -> LedgerSums:
     """Return the sums of two consecutive ranges of batches; of the gauge `waiting` the later value counts."""
-    counts = {name: getattr(sums.outcomes, name) + getattr(later.outcomes, name) for name in _OUTCOMES}
     return replace(
         later,
         batches=sums.batches + later.batches,
         first_time_ms=sums.first_time_ms,
         rows_before=sums.rows_before,
         by_table=sums.by_table + later.by_table,
-        outcomes=Outcomes(**counts | {"waiting": later.outcomes.waiting}),
+        outcomes=sum_of(sums.outcomes, later.outcomes),
     )
 
 

@@ -3,9 +3,12 @@
 Reading a heartbeat must be fast, so this module loads neither ClickHouse's client nor Arrow.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TypeVar
 
 from pydantic import BaseModel
+
+C = TypeVar("C", bound="Counts")
 
 
 @dataclass
@@ -39,16 +42,6 @@ class Counts:
     joined_dead_letters: int = 0
     copies: int = 0
 
-
-@dataclass
-class Outcomes(Counts):
-    """The `Counts` of one batch, or of a sum of batches, in the ledger.
-
-    records: the number of Kafka's records, which is `read`, except where a record is many events (OTLP).
-    """
-
-    records: int = 0
-
     @property
     def left_out(self) -> int:
         """The records dropped before the table, or before the join: duplicates, late, filtered, dead letters."""
@@ -61,7 +54,23 @@ class Outcomes(Counts):
         return self.accepted + self.matched + self.unmatched + self.waiting
 
 
-def residual(outcomes: Outcomes, *, joins: bool, lost_waiting: int = 0) -> int:
+@dataclass
+class Outcomes(Counts):
+    """The `Counts` of one batch, or of a sum of batches, in the ledger.
+
+    records: the number of Kafka's records, which is `read`, except where a record is many events (OTLP).
+    """
+
+    records: int = 0
+
+
+def sum_of(before: C, later: C) -> C:
+    """Add the counts of consecutive batches field by field; `waiting`, a gauge, is the later one's."""
+    sums = {each.name: getattr(before, each.name) + getattr(later, each.name) for each in fields(later)}
+    return type(later)(**{**sums, "waiting": later.waiting})
+
+
+def residual(outcomes: Counts, *, joins: bool, lost_waiting: int = 0) -> int:
     """Return how many records the sums of guarantees.md leave unaccounted for; 0 where every record has its outcome.
 
     Without a join the sum is read + copies = written + duplicates + filtered + late + dead letters. With one, of the
@@ -86,6 +95,5 @@ class Totals(BaseModel, Counts):
         return cls(**{name: getattr(outcomes, name) for name in cls.model_fields})
 
     def __add__(self, other: "Totals") -> "Totals":
-        """Add field by field; `waiting`, a gauge, is that of `other`, the later one."""
-        sums = {name: getattr(self, name) + getattr(other, name) for name in Totals.model_fields}
-        return Totals(**{**sums, "waiting": other.waiting})
+        """Return the sum with the totals of later batches."""
+        return sum_of(self, other)

@@ -20,6 +20,7 @@ from glassflow_dagster.control.runners.settings import KubernetesSettings
 from glassflow_dagster.control.stop import STOP_TIMEOUT
 from glassflow_dagster.control.submission import Submission
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.definition.model.spark import DEFAULT_MEMORY, DRIVER_MEMORY
 from glassflow_dagster.errors import GlassflowError
 
 Manifest = dict[str, Any]
@@ -69,7 +70,7 @@ def sizes_of(config: PipelineConfig, settings: KubernetesSettings, spark: Mappin
     needed = -(-cores // executor_cores) if cores else 1
     return Sizes(
         driver_cores=_whole(spark, "spark.driver.cores", 1),
-        driver_memory=spark.get("spark.driver.memory", "1g"),
+        driver_memory=spark.get(DRIVER_MEMORY, DEFAULT_MEMORY),
         driver_overhead=_size(spark.get("spark.driver.memoryOverhead", _DRIVER_OVERHEAD)),
         executors=settings.executors or _whole(spark, "spark.executor.instances", needed),
         executor_cores=executor_cores,
@@ -200,7 +201,7 @@ def _apache_settings(config: PipelineConfig, settings: KubernetesSettings, sizes
         "spark.kubernetes.authenticate.driver.serviceAccountName": settings.service_account,
         "spark.kubernetes.executor.podNamePrefix": application_name(config.pipeline_id),
         "spark.driver.cores": str(sizes.driver_cores),
-        "spark.driver.memory": sizes.driver_memory,
+        DRIVER_MEMORY: sizes.driver_memory,
         "spark.driver.memoryOverhead": sizes.driver_overhead,
         "spark.executor.instances": str(sizes.executors),
         "spark.executor.cores": str(sizes.executor_cores),
