@@ -1,4 +1,4 @@
-"""The asset checks on a pipeline's table. The logic is in `verification`; this module returns it as Dagster's results.
+"""The asset checks on a pipeline's table. The logic is in `checks`; this module returns it as Dagster's results.
 
 None of the checks is blocking: the stream does not wait for a check, and downstream consumers read the table anyway.
 """

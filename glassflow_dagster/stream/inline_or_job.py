@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
-from glassflow_dagster.stream.spark.session import is_local
+from glassflow_dagster.stream.spark.session import runs_locally
 
 # With more records a job is as fast, as it uses all cores; up to this many, one core is enough.
 INLINE_RECORDS = 10_000
@@ -35,7 +35,7 @@ class InlineLimit:
         """Return the limit that a session's settings say."""
         records = int(str(spark.conf.get(INLINE_RECORDS_SETTING, str(INLINE_RECORDS))))
         # Elsewhere the state is in the memory of the executors.
-        return cls(records, is_local(str(spark.conf.get("spark.master"))))
+        return cls(records, runs_locally(spark))
 
     def allows(self, records: int, record_bytes: int) -> bool:
         """Return whether a batch of so many records may run inline. record_bytes: their mean size."""

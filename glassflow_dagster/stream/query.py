@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.stages import FilterStage, TransformStage, plan_stages
 from glassflow_dagster.stores.clickhouse.table import Table, filled_columns
-from glassflow_dagster.stream.stages.columns import MAX_EVENT_TIMES, TALLIES
+from glassflow_dagster.stream.stages.columns import MAX_EVENT_TIMES, PAYLOAD, TALLIES
 from glassflow_dagster.stream.stages.dead_letter_column import dead_letters_of_joined, keep_raw_of_dead_letters
 from glassflow_dagster.stream.stages.decode.decode import decode
 from glassflow_dagster.stream.stages.decode.formats import decoder_of
@@ -38,16 +38,7 @@ from glassflow_dagster.stream.stages.source_index import add_source_index, is_of
 from glassflow_dagster.stream.stages.transform import transform
 
 # The columns of a joined stream that the sink takes.
-_JOINED_COLUMNS = (
-    *JoinCounter().position_columns,
-    *TALLIES,
-    *MAX_EVENT_TIMES,
-    "is_joined",
-    "row",
-    "size",
-    "dead_letter",
-    "drop_reason",
-)
+_JOINED_COLUMNS = (*JoinCounter().position_columns, *TALLIES, *MAX_EVENT_TIMES, "is_joined", *PAYLOAD)
 
 
 def build_query(records: DataFrame, config: PipelineConfig, tables: Sequence[Table], checkpoint_id: str) -> DataFrame:
@@ -110,8 +101,8 @@ def build_join_query(
     transformed, final_scope = _apply(rows, stages.steps, joined_scope)
     mapped = _map(transformed, config, tables, final_scope)
     # The join's state keeps no timestamp, so the age of a joined row is not measured.
-    unmeasured = F.lit(None).cast("bigint").alias("timestamp")
-    return dead_letters_of_joined(mapped, joined_scope).select(*_JOINED_COLUMNS, unmeasured)
+    unmeasured = dead_letters_of_joined(mapped, joined_scope).withColumn("timestamp", F.lit(None).cast("bigint"))
+    return unmeasured.select(*_JOINED_COLUMNS)
 
 
 def _decode(records: DataFrame, config: PipelineConfig) -> DataFrame:
@@ -135,7 +126,8 @@ def _decode_requests(records: DataFrame, config: PipelineConfig) -> DataFrame:
 def _map(events: DataFrame, config: PipelineConfig, tables: Sequence[Table], scope: Scope) -> DataFrame:
     """Choose the table or tables of each event, where there is a choice, and map its fields to the tables' columns."""
     conditions, columns, unrouted = plan_stages(config).tables, table_columns(config, tables), config.sink.unrouted
-    # A joined row's headers are not known; its dead letters are not replayed to one table (dead_letters/replay.py).
+    # A joined row's headers are not known; its dead letters are not replayed to one table
+    # (stores/dead_letters/replay.py).
     names = [] if config.join else [table.name for table in columns]
     if config.sink.match == "all":
         return map_columns_of_all(choose_tables(events, conditions, scope, unrouted, names), columns, scope)

@@ -1,7 +1,7 @@
 """What an Avro schema in a definition must be, as far as it can be told without Avro's library.
 
-Spark's JVM parses the schema (scala/decode/AvroDecoder.scala); here it is checked that it is one, so that `validate`
-finds a mistaken file.
+Spark's JVM parses the schema (stream/scala/decode/AvroDecoder.scala); here it is checked that it is one, so that
+`validate` finds a mistaken file.
 """
 
 import json

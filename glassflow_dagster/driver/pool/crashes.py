@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from glassflow_dagster.control.pool_endpoint import CRASHES
+from glassflow_dagster.control.pool_launch import more_memory
 from glassflow_dagster.driver.options import Report
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.stream.checkpoint.checkpoint import Checkpoint
@@ -136,9 +137,9 @@ class Members:
         pool = self.folder.name
         return (
             f"{member.pipeline} is held back, so that the others of pool {pool} go on: its {batch} was open each of "
-            f"the last {count} times that the pool's JVM ended (the last time: {history.crashes[-1].reason}); give the "
-            f"pool more memory (glassflow-dagster pool stop {pool}; pool start {pool} --conf spark.driver.memory=2g), "
-            "or the pipeline a JVM of its own (remove pool from its definition), then start it again"
+            f"the last {count} times that the pool's JVM ended (the last time: {history.crashes[-1].reason}); "
+            f"{more_memory(self.folder.parent.parent, pool)}, or give the pipeline a JVM of its own (remove pool from "
+            "its definition), then start it again"
         )
 
     def await_turn(self, member: Member, is_over: Callable[[], bool]) -> None:

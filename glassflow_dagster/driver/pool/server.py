@@ -1,6 +1,7 @@
 """The process of a pool: starts the JVM, attaches drivers to it, and ends when it has had no driver for a while.
 
-`python -m glassflow_dagster.driver.pool.server` is started by `launch.py`. It writes to `pool.log` in its folder.
+`control/pool_launch.py` starts it as `python -m glassflow_dagster.driver.pool.server`. It writes to `pool.log` in its
+folder.
 """
 
 import argparse

@@ -28,7 +28,7 @@ from glassflow_dagster.stream.delivery.batch_bound import BatchBound
 from glassflow_dagster.stream.delivery.batch_writer import BatchWriter
 from glassflow_dagster.stream.inline_or_job import FIRST_RECORDS, uses_watermark
 from glassflow_dagster.stream.query import build_join_query, build_query
-from glassflow_dagster.stream.spark.session import SPARK_SCRATCH, is_local
+from glassflow_dagster.stream.spark.session import SPARK_SCRATCH, runs_locally
 from glassflow_dagster.stream.stages.batch_pacer import BatchPacer
 from glassflow_dagster.stream.stages.clock_source_in_scala import ClockSource
 from glassflow_dagster.stream.stages.columns import NO_EVENT_TIME
@@ -206,7 +206,7 @@ class QueryStarter:
         The executors of a cluster may not be there yet; the partitions of the state were chosen for them.
         """
         found = self.spark.sparkContext.defaultParallelism
-        is_alone = is_local(str(self.spark.conf.get("spark.master")))
+        is_alone = runs_locally(self.spark)
         return found if is_alone else max(found, self.opened.identity.shuffle_partitions)
 
     def _build(

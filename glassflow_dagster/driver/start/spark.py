@@ -151,7 +151,7 @@ def fit_to_state(spark: SparkSession, partitions: int, settings: dict[str, str])
     partitions: fixed when the state was created, whatever cores and settings there are now. settings: those of
     `spark_settings_of`; a write buffer size among them is kept.
     """
-    # The shards of the keys (scala/state/Shards.scala) depend on the number of partitions, too.
+    # The shards of the keys (stream/scala/state/Shards.scala) depend on the number of partitions, too.
     spark.conf.set(SHUFFLE_PARTITIONS, str(partitions))
     if WRITE_BUFFER not in settings:
         spark.conf.set(WRITE_BUFFER, str(write_buffer_megabytes(partitions)))

@@ -10,7 +10,7 @@ from glassflow_dagster.definition.model.connections import KafkaConnection, OAut
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.stores.kafka.jaas import bearer_options
 
-# scala/spark/OAuthLogin.scala
+# stream/scala/spark/OAuthLogin.scala
 _HANDLER = "glassflow.OAuthLogin"
 _ROOT_CA = "connection_params.oauth.root_ca"
 

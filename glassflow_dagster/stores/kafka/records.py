@@ -112,7 +112,7 @@ def fetch_records(
 ) -> dict[RecordPosition, Record]:
     """Read records by position; those that retention or compaction removed are left out.
 
-    Raises `KafkaUnreachable` when the brokers stop convert_kafka_errors, `TopicMissing` for a topic that was deleted.
+    Raises `KafkaUnreachable` when the brokers stop answering, `TopicMissing` for a topic that was deleted.
     """
     records: dict[RecordPosition, Record] = {}
     settings = {"isolation.level": isolation, "auto.offset.reset": "earliest", "enable.partition.eof": True}

@@ -18,7 +18,7 @@ from glassflow_dagster.definition.model.connections import SchemaRegistry
 from glassflow_dagster.errors import GlassflowError
 
 _ANSWER_SECONDS = 10.0
-# The limits of drivers (scala/registry/RegistryClient.scala).
+# The limits of drivers (stream/scala/registry/RegistryClient.scala).
 _MOST_REFERENCES = 500
 _MOST_BYTES = 16 * 1024 * 1024
 

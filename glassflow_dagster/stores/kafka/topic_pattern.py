@@ -36,7 +36,7 @@ def wait_for_matching_topics(
 ) -> tuple[str, ...]:
     """Wait until a topic matches; return `matching_topics`.
 
-    timeout_seconds, report, errors: as of `wait_for_topic`.
+    timeout_seconds, report: as of `wait_for_topic`.
     """
     return wait_for(lambda: matching_topics(config), timeout_seconds, report)
 

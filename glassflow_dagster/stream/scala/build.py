@@ -33,13 +33,16 @@ SHIPPED = _SOURCES / "compiled"
 
 
 def state_jar(report: Callable[[str], None]) -> Path:
-    """Return the path of the jar of all pipelines; compile it first if the cache does not have it."""
+    """Return the path of the jar of all pipelines; compile it first if neither the wheel nor the cache has it."""
     sources = [source for source in _SOURCES.rglob("*.scala") if source.parent != _AZURE_SOURCES]
     return _compiled(_STATE_JAR, sorted(sources), ensure_jars("spark", report), report)
 
 
 def azure_jars(report: Callable[[str], None]) -> list[Path]:
-    """Return the paths of the jars that state in Azure needs; fetch and compile what the cache does not have."""
+    """Return the paths of the jars that state in Azure needs.
+
+    What is in neither the wheel nor the cache is fetched or compiled.
+    """
     libraries = ensure_jars("abfs", report)
     sources = sorted(_AZURE_SOURCES.glob("*.scala"))
     return [_compiled(_AZURE_JAR, sources, [*libraries, state_jar(report)], report), *libraries]

@@ -240,6 +240,11 @@ def _settings(
     return settings
 
 
+def runs_locally(spark: SparkSession) -> bool:
+    """Return True when a session's executors are threads of its driver's JVM."""
+    return is_local(str(spark.conf.get("spark.master")))
+
+
 def is_local(master: str) -> bool:
     """Return whether the executor of this master runs in the driver's JVM: local, local[2], local[*, 4]."""
     return master.partition("[")[0] == "local"
@@ -270,7 +275,7 @@ def use_store(spark: SparkSession, manager: str, settings: Mapping[str, str], fo
     folder: the setting with this host's folder for files on their way there, which executors elsewhere do not have.
     """
     configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
-    is_here = is_local(str(spark.conf.get("spark.master")))
+    is_here = runs_locally(spark)
     for key, value in settings.items():
         if is_here or key != folder:
             configuration.set(key, value)

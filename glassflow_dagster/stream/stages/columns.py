@@ -22,7 +22,7 @@ PAYLOAD = (
     # an ARRAY of these where an event may go to all of them.
     "row",
     "size",  # INT, bytes of the raw record
-    "timestamp",  # LONG, Kafka's, microseconds since 1970; NULL where it is not known, as for a joined row
+    "timestamp",  # LONG, Kafka's, milliseconds since 1970; NULL where it is not known, as for a joined row
     "dead_letter",  # STRUCT; its topic is NULL where the record must be read again
     "drop_reason",  # STRING: filtered, late, record
 )

@@ -11,10 +11,11 @@ from pyspark.sql.types import DataType, StructField, StructType
 from glassflow_dagster.definition.model.join import JoinConfig
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.model.types import FieldKind
+from glassflow_dagster.stream.expressions.outputs import FIELD_TYPES
 from glassflow_dagster.stream.stages.dead_letter_column import size_and_dead_letter
 from glassflow_dagster.stream.stages.dedup_in_scala import dedup_key
 from glassflow_dagster.stream.stages.error_column import is_active
-from glassflow_dagster.stream.stages.scope import Scope, carrier, joined_scope
+from glassflow_dagster.stream.stages.scope import Scope, joined_scope
 from glassflow_dagster.stream.stages.source import batch_time
 from glassflow_dagster.stream.stages.source_index import FIELDS, by_source
 
@@ -98,7 +99,7 @@ def _body(join: JoinConfig, side: int, scope: Scope) -> Column:
     The fields are c0, c1, ... in the join's order, cast to the Spark type that carries their kind.
     """
     fields = join.outputs_of(side)
-    values = [scope.mappable[field.name].cast(carrier(scope.kinds[field.name])) for field in fields]
+    values = [scope.mappable[field.name].cast(FIELD_TYPES[scope.kinds[field.name]]) for field in fields]
     columns = [value.alias(f"c{index}") for index, value in enumerate(values)]
     # A struct needs a field, also where no output field is of this side.
     return F.call_function("glassflow_pack", F.struct(*(columns or [F.lit(0).alias("c0")])))
@@ -110,7 +111,7 @@ def _body_schema(join: JoinConfig, side: int, scope: Scope) -> StructType:
     Packed fields are kept in checkpoints, so `state_shape` describes this schema, and a checkpoint is bound to it.
     """
     # Without an output field of this side, `_body` packs one INT.
-    carriers = [carrier(scope.kinds[field.name]) for field in join.outputs_of(side)] or ["int"]
+    carriers = [FIELD_TYPES[scope.kinds[field.name]] for field in join.outputs_of(side)] or ["int"]
     return StructType([StructField(f"c{i}", DataType.fromDDL(kind)) for i, kind in enumerate(carriers)])
 
 

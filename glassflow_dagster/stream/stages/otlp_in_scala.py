@@ -1,8 +1,7 @@
 """OTLP in Scala (scala/otlp/OtlpSplitter.scala): splits a record, an export request, into its events, one row each.
 
-An event's position is that of its record and
-its `item`, the index in the request. Beside its events each record has a row that stands for the record, by which
-records are counted: it is dropped at once, as `columns.RECORD`.
+An event's position is that of its record and its `item`, the index in the request. Beside its events each record has a
+row that stands for the record, by which records are counted: it is dropped at once, as `columns.RECORD`.
 """
 
 import json

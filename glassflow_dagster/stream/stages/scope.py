@@ -67,11 +67,6 @@ class Scope:
         )
 
 
-def carrier(kind: FieldKind) -> str:
-    """Return the Spark type of a column of a kind; a value of the kind `any` is JSON text."""
-    return FIELD_TYPES[kind]
-
-
 def field_scope(fields: Sequence[SchemaField], source: int = 0) -> Scope:
     """Return the scope of a decoded record: its declared fields, and Kafka's metadata, which a field's name can hide.
 
@@ -106,7 +101,7 @@ def _field(declared: SchemaField, fields: str) -> Column:
     column = F.col(fields).getField(declared.name)
     if declared.default is None:
         return column
-    return F.coalesce(column, F.lit(declared.default).cast(carrier(declared.kind)))
+    return F.coalesce(column, F.lit(declared.default).cast(FIELD_TYPES[declared.kind]))
 
 
 def _metadata() -> dict[str, Column]:

@@ -55,7 +55,10 @@ def test_a_pipeline_whose_batch_was_open_each_time_is_held_back_and_the_others_a
     members = Members(folder, print)
     reason = members.why_held(bad)
     assert "bad is held back, so that the others of pool small go on: its batch 1 (offsets 15 to 24 of t/0, " in reason
-    assert "the last 3 times that the pool's JVM ended (the last time: it was killed); give the pool more" in reason
+    assert (
+        "the last 3 times that the pool's JVM ended (the last time: it was killed); give its pool more than 1g: "
+        in reason
+    )
     assert (members.why_held(other), members.why_held(idle)) == ("", "")
     # It is over with its batch, by a JVM of its own for instance.
     commit(bad, 1)

@@ -179,7 +179,7 @@ def test_each_data_point_is_an_event(split: Split, data: dict[str, Any], expecte
 
 @pytest.mark.parametrize("signal", NOT_EMPTY)
 def test_no_request_has_a_million_events(split: Split, signal: str) -> None:
-    """As the bytes of its events are limited: an event's index has 20 bits (dedup.py)."""
+    """As the bytes of its events are limited: an event's index has 20 bits (dedup_in_scala.py)."""
     least = {
         "logs": ExportLogsServiceRequest(resource_logs=[{"scope_logs": [{"log_records": [{}]}]}]),
         "metrics": metric("", gauge={"data_points": [{}]}),

@@ -14,7 +14,7 @@ from glassflow_dagster.definition.model.source import Encoding, SchemaField, Sou
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.stores.kafka.client import java_certificates
 from glassflow_dagster.stores.kafka.schema_registry import authorization
-from glassflow_dagster.stream.spark.session import is_local, java
+from glassflow_dagster.stream.spark.session import java, runs_locally
 from glassflow_dagster.stream.stages.decode.decoder import field_specs
 from glassflow_dagster.stream.stages.decode.key_fields_in_scala import key_fields, value_fields
 
@@ -63,7 +63,7 @@ def declare_registries(
         registry = registries.get(source.source_id)
         if registry is None:
             continue
-        if not is_local(str(spark.conf.get("spark.master"))):
+        if not runs_locally(spark):
             place = f"schema_registry of {source.source_id!r}"
             raise GlassflowError(f"{place}: needs spark.master local[...]; on a cluster it is not supported")
         # Of the definition that is run: an open batch finds what it has read there, whatever the address is now.
