@@ -2,7 +2,7 @@
 
 Names are resolved to fields: of a dotted name the longest declared prefix is the field, and the rest is looked up
 inside that field. Every mistake that can be known without a record is an ExpressionError with its position in the
-text; what depends on the record (nil, the type of a value inside an undeclared object) is left to the compiled columns.
+text; what depends on the record (nil, the type of a value inside an undeclared object) is left to the evaluation.
 """
 
 import dataclasses
@@ -43,8 +43,8 @@ _TIME_KINDS: frozenset[Kind] = frozenset({"time", "duration"})
 _ORDER_OPERATORS = ("<", "<=", ">", ">=")
 _TEXT_TESTS = ("contains", "startsWith", "endsWith")
 
-# A variable's value is inlined at each use, and a predicate's column is repeated: beyond these limits Spark would spend
-# longer on planning than on the batch.
+# A variable's value stands at each of its uses, and the tree is walked as a whole; the evaluation is recursive, and a
+# predicate in a predicate multiplies the lengths of their lists.
 _MAX_NODES = 2000
 _MAX_TREE_DEPTH = 100
 _MAX_PREDICATE_DEPTH = 4

@@ -2,7 +2,8 @@
 
 GlassFlow has two sets of functions: expr's own, for which nil is an error, and its helpers, which return a default for
 nil. GlassFlow's filters know only the first set; in its transforms a helper hides the function of the same name. Here
-both sets can be called everywhere; a name that is in both is expr's in a filter, and the helper in a transform.
+both sets can be called everywhere; a name that is in both is expr's in a filter, and the helper in a transform. A few
+functions are this project's own.
 """
 
 from collections.abc import Mapping
@@ -58,6 +59,7 @@ Parameter = Literal[
     "map",
     "literal",
     "secondslike",
+    "whole number",
 ]
 
 _LISTED: frozenset[Kind] = frozenset(ELEMENTS)
@@ -80,6 +82,7 @@ PARAMETER_KINDS: Mapping[Parameter, frozenset[Kind]] = {
     "map": frozenset({"map", "any", "nil"}),
     "literal": frozenset({"string"}),
     "secondslike": frozenset({"int", "uint", "float", "time", "nil"}),
+    "whole number": frozenset({"int", "uint", "any", "nil"}),
 }
 
 
@@ -183,8 +186,14 @@ HELPERS: Mapping[str, Signature] = {
     "keys": Signature(("map",), "strings", tolerant=True),
 }
 
-FILTER_FUNCTIONS: Mapping[str, Signature] = {**HELPERS, **BUILTINS}
-TRANSFORM_FUNCTIONS: Mapping[str, Signature] = {**BUILTINS, **HELPERS}
+# This project's own functions: each turns whole numbers since 1970 into the text of a time; nil for nil.
+FROM_UNIX: Mapping[str, Signature] = dict.fromkeys(
+    ("fromUnix", "fromUnixMilli", "fromUnixMicro", "fromUnixNano", "fromUnixDay"),
+    Signature(("whole number",), "string", tolerant=True),
+)
+
+FILTER_FUNCTIONS: Mapping[str, Signature] = {**HELPERS, **BUILTINS, **FROM_UNIX}
+TRANSFORM_FUNCTIONS: Mapping[str, Signature] = {**BUILTINS, **HELPERS, **FROM_UNIX}
 
 # Functions that evaluate a predicate for every element of a list -> their result; `list`: of the predicate's values.
 PREDICATES: Mapping[str, Kind | Literal["element", "same", "list", "number"]] = {

@@ -11,11 +11,10 @@ from pyspark.sql.types import DataType, StructField, StructType
 from glassflow_dagster.definition.model.join import JoinConfig
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.model.types import FieldKind
-from glassflow_dagster.stream.expressions.outputs import FIELD_TYPES
 from glassflow_dagster.stream.stages.dead_letter_column import size_and_dead_letter
 from glassflow_dagster.stream.stages.dedup_in_scala import dedup_key
 from glassflow_dagster.stream.stages.error_column import is_active
-from glassflow_dagster.stream.stages.scope import Scope, joined_scope
+from glassflow_dagster.stream.stages.scope import FIELD_TYPES, Scope, joined_scope
 from glassflow_dagster.stream.stages.source import batch_time
 from glassflow_dagster.stream.stages.source_index import FIELDS, by_source
 

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from glassflow_dagster.definition.model.sink import Unrouted
 from glassflow_dagster.definition.stages import FilterStage
 from glassflow_dagster.stream.stages.error_column import is_active, set_error
-from glassflow_dagster.stream.stages.filter import evaluate
+from glassflow_dagster.stream.stages.expressions_in_scala import REASON
+from glassflow_dagster.stream.stages.filter import add_condition
 from glassflow_dagster.stream.stages.replays import replayed_for
 from glassflow_dagster.stream.stages.scope import Scope
 
@@ -38,7 +39,7 @@ def choose_table(
     events, results = _evaluate_all(events, conditions, scope)
     takes_the_rest = F.lit(0) if conditions[0] is None else F.lit(None).cast("int")
     chosen = _first(results, F.lit, lambda _: F.lit(None)).otherwise(takes_the_rest)
-    reason = _first(results, lambda _: F.lit(None), lambda result: result["reason"])
+    reason = _first(results, lambda _: F.lit(None), lambda result: result[REASON])
     reason = reason.otherwise(_why_not(unrouted) if conditions[0] else F.lit(None))
     return _with_choice(events, TABLE_INDEX, chosen, reason, results)
 
@@ -69,7 +70,7 @@ def choose_tables(
         if only is not None:
             takes &= only.isNull() | (only == F.lit(names[index]))
         chosen.append(F.when(takes, F.lit(index)))
-    reason = F.coalesce(*(result["reason"] for _, result in results))
+    reason = F.coalesce(*(result[REASON] for _, result in results))
     indexes = F.array_compact(F.array(*chosen))
     taken = F.when(reason.isNull() & (F.size(indexes) > 0), indexes)
     # Its other tables have it, and the only one that does not takes it no more: that is no event that none takes.
@@ -104,7 +105,7 @@ def _evaluate_all(
     for index in (*range(1, len(conditions)), 0):
         if condition := conditions[index]:
             name = f"_result_{index}"
-            events = evaluate(events, condition, scope, is_active(), name)
+            events = add_condition(events, condition, scope, is_active(), name)
             results.append((index, F.col(name)))
     return events, results
 
@@ -143,6 +144,6 @@ def _first(
     # The module begins a CASE by the method that goes on with one.
     chain: Any = F
     for index, result in results:
-        chain = chain.when(result["reason"].isNotNull(), failed(result)).when(result["passes"], taken(index))
+        chain = chain.when(result[REASON].isNotNull(), failed(result)).when(result["passes"], taken(index))
     case: Column = chain
     return case

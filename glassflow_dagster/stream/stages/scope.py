@@ -9,9 +9,18 @@ from pyspark.sql import functions as F
 from glassflow_dagster.definition.model.source import METADATA_FIELDS, SchemaField
 from glassflow_dagster.definition.model.types import FieldKind
 from glassflow_dagster.definition.stages import without_hidden
-from glassflow_dagster.stream.expressions.compile import BATCH_TIME
-from glassflow_dagster.stream.expressions.outputs import FIELD_TYPES
+from glassflow_dagster.stream.stages.expressions_in_scala import BATCH_TIME
 from glassflow_dagster.stream.stages.source_index import FIELDS
+
+# Kind of a field -> Spark type of its column; arrays, objects and values of any kind are JSON text.
+FIELD_TYPES: Mapping[FieldKind, str] = {
+    "string": "string",
+    "int": "bigint",
+    "uint": "decimal(20,0)",
+    "float": "double",
+    "bool": "boolean",
+    **dict.fromkeys(("array", "map", "any", "decimal", "bigint", "ubigint"), "string"),
+}
 
 # Kafka's metadata as columns, besides its timestamp.
 _METADATA_CASTS = {

@@ -1,40 +1,21 @@
-"""Evaluate many expressions, each on its own record, in few Spark jobs."""
+"""Evaluate expressions in the driver's JVM, by the class that Spark's plans call, without a Spark job."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import SparkSession
 
 from glassflow_dagster.definition.expressions.check import Checked
-from glassflow_dagster.definition.model.types import FieldKind
-from glassflow_dagster.stream.expressions.compile import BATCH_TIME, compile_expression
-from glassflow_dagster.stream.expressions.steps import Steps
+from glassflow_dagster.definition.expressions.outputs import output_kind
+from glassflow_dagster.stream.stages.expressions_in_scala import BATCH_TIME, Evaluated, program
 
 # The value of now().
 NOW = "2024-10-20T08:05:44.5Z"
-# Kinds whose values are returned as JSON.
-_INSIDE = ("array", "map", "any", "values")
-_TYPES: dict[FieldKind, T.DataType] = {
-    "string": T.StringType(),
-    "int": T.LongType(),
-    "uint": T.DecimalType(20, 0),
-    "float": T.DoubleType(),
-    "bool": T.BooleanType(),
-    "array": T.StringType(),
-    "map": T.StringType(),
-}
-
-
-@dataclass(frozen=True)
-class Case:
-    checked: Checked
-    fields: dict[str, FieldKind]
-    record: dict[str, Any]
+_SECOND = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -43,50 +24,65 @@ class Result:
     error: str | None
 
 
-# Expressions per job: Spark plans one wide row more slowly than several of this width.
-_CASES_A_ROW = 40
+def evaluate(spark: SparkSession, checked: Checked, record: Mapping[str, Any]) -> Result:
+    """Evaluate an expression on a record; arrays, objects and what is inside JSON are returned as Python values."""
+    output_type = "any" if checked.kind == "any" else ""
+    result = evaluate_output(spark, checked, record, output_type)
+    if result.value is not None and output_kind(checked.kind, output_type) in ("array", "map", "any"):
+        return Result(json.loads(result.value), None)
+    return result
 
 
-def evaluate(spark: SparkSession, cases: Sequence[Case]) -> list[Result]:
-    """Evaluate each case; values inside JSON are returned as Python values."""
-    starts = range(0, len(cases), _CASES_A_ROW)
-    return [result for start in starts for result in _evaluate(spark, cases[start : start + _CASES_A_ROW])]
+def evaluate_output(
+    spark: SparkSession, checked: Checked, record: Mapping[str, Any], output_type: str, *, is_condition: bool = False
+) -> Result:
+    """Evaluate an expression as an output of this type: the value of its column, arrays and objects as JSON text.
+
+    record: JSON fields as Python values, or as their text.
+    """
+    kind = output_kind(checked.kind, output_type)
+    text, names = program([Evaluated("value", checked, kind, output_type, "", is_condition)])
+    jvm: Any = spark._jvm
+    row = jvm.org.apache.spark.sql.catalyst.expressions.GenericInternalRow(len(names))
+    for index, (name, of_field) in enumerate(zip(names, json.loads(text)["fields"], strict=True)):
+        _set(jvm, row, index, of_field, _micros() if name == BATCH_TIME else record.get(name))
+    found = jvm.glassflow.Program(text).evaluate(row)
+    if not found.isNullAt(1):
+        assert found.isNullAt(0)
+        return Result(None, found.getUTF8String(1).toString())
+    return Result(None if found.isNullAt(0) else _get(found, kind), None)
 
 
-def _evaluate(spark: SparkSession, cases: Sequence[Case]) -> list[Result]:
-    schema, row = T.StructType(), []
-    for number, case in enumerate(cases):
-        for name, kind in case.fields.items():
-            schema.add(f"c{number}_{name}", _TYPES[kind])
-            row.append(_carried(case.record.get(name), kind))
-    schema.add("last", T.IntegerType())
-    # Two rows, so that Spark does not fold the expressions into constants.
-    frame = spark.createDataFrame([(*row, 0), (*row, 1)], schema)
-    columns: list[Column] = []
-    steps = Steps()
-    for number, case in enumerate(cases):
-        named = {name: F.col(f"`c{number}_{name}`") for name in case.fields}
-        named[BATCH_TIME] = F.to_timestamp(F.lit(NOW))
-        compiled = compile_expression(case.checked, named, steps)
-        value = compiled.value
-        if compiled.kind in _INSIDE:
-            value = F.to_json(value)
-        columns += [value.alias(f"v{number}"), compiled.error.alias(f"e{number}")]
-    found = steps.before(frame).select(*columns).collect()[1]
-    results = []
-    for number, case in enumerate(cases):
-        value = found[f"v{number}"]
-        if case.checked.kind in _INSIDE and value is not None:
-            value = json.loads(value)
-        results.append(Result(value, found[f"e{number}"]))
-    return results
+def _micros() -> int:
+    return round(datetime.fromisoformat(NOW).timestamp() * _SECOND)
 
 
-def _carried(value: Any, kind: FieldKind) -> Any:
+def _set(jvm: Any, row: Any, index: int, kind: str, value: Any) -> None:
+    """Set a field as a decoder does."""
     if value is None:
-        return None
-    if kind in ("array", "map"):
-        return json.dumps(value)
-    if kind == "uint":
-        return Decimal(value)
-    return float(value) if kind == "float" else value
+        row.setNullAt(index)
+    elif kind in ("int", "time"):
+        row.setLong(index, value)
+    elif kind == "uint":
+        number = jvm.java.math.BigDecimal(str(value))
+        row.update(index, jvm.org.apache.spark.sql.types.Decimal.apply(number, 20, 0))
+    elif kind == "float":
+        row.setDouble(index, float(value))
+    elif kind == "bool":
+        row.setBoolean(index, value)
+    else:
+        text = value if isinstance(value, str) and kind != "any" else json.dumps(value)
+        row.update(index, jvm.org.apache.spark.unsafe.types.UTF8String.fromString(text))
+
+
+def _get(row: Any, kind: str) -> Any:
+    match kind:
+        case "int":
+            return row.getLong(0)
+        case "uint":
+            return Decimal(row.getDecimal(0, 20, 0).toString())
+        case "float":
+            return row.getDouble(0)
+        case "bool":
+            return row.getBoolean(0)
+    return row.getUTF8String(0).toString()

@@ -5,7 +5,6 @@ from typing import Any, get_args
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from glassflow_dagster.definition.expressions.check import check_transform
 from glassflow_dagster.definition.expressions.outputs import (
@@ -17,9 +16,7 @@ from glassflow_dagster.definition.expressions.outputs import (
 )
 from glassflow_dagster.definition.expressions.signatures import Kind
 from glassflow_dagster.definition.model.types import FIELD_KINDS, FieldKind
-from glassflow_dagster.stream.expressions.compile import compile_expression
-from glassflow_dagster.stream.expressions.outputs import FIELD_TYPES, as_output
-from glassflow_dagster.stream.expressions.steps import Steps
+from tests.stream.expressions.evaluation import Result, evaluate_output
 
 FIELDS: dict[str, FieldKind] = {
     "s": "string",
@@ -127,42 +124,28 @@ REFUSED: list[tuple[str, str, str]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def found(spark: SparkSession) -> dict[tuple[str, str], tuple[Any, str | None]]:
-    """Evaluate all cases of this module in one job; (expression, output type) -> (value, error)."""
-    schema = "s string, i bigint, u decimal(20,0), f double, b boolean, m string, l string, missing string, last int"
-    inside = '{"a": 1, "big": 9007199254740993, "list": ["x", 2.5, null]}'
-    row = ("x", 7, Decimal(9), 3.7, True, inside, '["x", 2, 2.5, null]', None)
-    frame = spark.createDataFrame([(*row, 0), (*row, 1)], schema)
-    cases = [(text, output_type) for text, output_type, _ in (*CONVERTED, *REFUSED)]
-    columns, carriers, steps = [], {}, Steps()
-    for number, (text, output_type) in enumerate(cases):
-        named = {name: F.col(name) for name in FIELDS}
-        checked = check_transform(text, FIELDS)
-        output = as_output(compile_expression(checked, named, steps), output_type)
-        assert output.kind == output_kind(checked.kind, output_type)
-        columns += [output.value.alias(f"v{number}"), output.error.alias(f"e{number}")]
-        carriers[f"v{number}"] = FIELD_TYPES[output.kind]
-    frame = steps.before(frame).select(*columns)
-    assert carriers == {name: carrier for name, carrier in frame.dtypes if name.startswith("v")}
-    values = frame.collect()[1]
-    return {case: (values[f"v{number}"], values[f"e{number}"]) for number, case in enumerate(cases)}
+RECORD = {
+    "s": "x",
+    "i": 7,
+    "u": 9,
+    "f": 3.7,
+    "b": True,
+    "m": '{"a":1,"big":9007199254740993,"list":["x",2.5,null]}',
+    "l": '["x",2,2.5,null]',
+}
 
 
 @pytest.mark.parametrize(("text", "output_type", "value"), CONVERTED)
-def test_a_value_becomes_the_type_that_is_named(
-    found: dict[tuple[str, str], tuple[Any, str | None]], text: str, output_type: str, value: Any
-) -> None:
-    assert found[text, output_type] == (value, None)
+def test_a_value_becomes_the_type_that_is_named(spark: SparkSession, text: str, output_type: str, value: Any) -> None:
+    assert evaluate_output(spark, check_transform(text, FIELDS), RECORD, output_type) == Result(value, None)
 
 
 @pytest.mark.parametrize(("text", "output_type", "problem"), REFUSED)
 def test_a_value_that_the_type_does_not_hold_is_an_error(
-    found: dict[tuple[str, str], tuple[Any, str | None]], text: str, output_type: str, problem: str
+    spark: SparkSession, text: str, output_type: str, problem: str
 ) -> None:
-    value, error = found[text, output_type]
-    assert value is None
-    assert problem in (error or "")
+    found = evaluate_output(spark, check_transform(text, FIELDS), RECORD, output_type)
+    assert problem in (found.error or "")
 
 
 def test_every_type_of_a_field_can_be_named() -> None:
@@ -211,18 +194,10 @@ MANY_DIGITS: list[tuple[str, str, Any]] = [
 ]
 
 
-def test_numbers_of_many_digits_pass_through_as_they_are(spark: SparkSession) -> None:
+@pytest.mark.parametrize(("text", "output_type", "value"), MANY_DIGITS)
+def test_numbers_of_many_digits_pass_through_as_they_are(
+    spark: SparkSession, text: str, output_type: str, value: Any
+) -> None:
     kinds: dict[str, FieldKind] = {"d": "decimal", "w": "bigint", "n": "int"}
-    frame = spark.createDataFrame([(MANY, "-2", 7)], "d string, w string, n bigint")
-    columns, steps = {name: F.col(name) for name in kinds}, Steps()
-    outputs = [
-        as_output(compile_expression(check_transform(text, kinds), columns, steps), output_type)
-        for text, output_type, _ in MANY_DIGITS
-    ]
-    row = (
-        steps.before(frame)
-        .select(*(F.struct(o.value, o.error).alias(f"o{i}") for i, o in enumerate(outputs)))
-        .collect()[0]
-    )
-    for (value, error), (text, output_type, expected) in zip(row, MANY_DIGITS, strict=True):
-        assert (value if error is None else error) == expected, (text, output_type)
+    found = evaluate_output(spark, check_transform(text, kinds), {"d": MANY, "w": "-2", "n": 7}, output_type)
+    assert found == Result(value, None)

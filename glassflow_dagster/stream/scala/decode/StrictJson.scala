@@ -349,10 +349,15 @@ object StrictJson {
   /** A number's value; GREATEST or LEAST if its exponent is beyond BigDecimal's, such as 1e99999999999. */
   def decimalValue(parser: JsonParser): java.math.BigDecimal =
     try parser.getDecimalValue
-    catch {
-      case _: NumberFormatException =>
-        if (parser.getText.toLowerCase(java.util.Locale.ROOT).contains("e-")) LEAST else GREATEST
-    }
+    catch { case _: NumberFormatException => beyondDecimal(parser.getText) }
+
+  /** The number that a text in JSON's form denotes, as `decimalValue` reads it. */
+  def decimal(written: String): java.math.BigDecimal =
+    try new java.math.BigDecimal(written)
+    catch { case _: NumberFormatException => beyondDecimal(written) }
+
+  private def beyondDecimal(written: String): java.math.BigDecimal =
+    if (written.toLowerCase(java.util.Locale.ROOT).contains("e-")) LEAST else GREATEST
 
   /** A decimal number's digits in one form, without an exponent; None with more than 76 before or after the point. */
   def canonical(number: java.math.BigDecimal): Option[String] = Option(number).flatMap { number =>

@@ -27,7 +27,7 @@ import org.apache.spark.unsafe.types.UTF8String
   *     STRUCT: see KeyFields
   *   - glassflow_split_otlp(value BINARY, is_event BOOLEAN, spec STRING) -> ARRAY<STRUCT>: see OtlpSplitter
   *   - glassflow_headers(headers ARRAY<STRUCT<key STRING, value BINARY>>) -> STRING: see RecordHeaders
-  *   - glassflow_variant(json STRING) -> STRUCT<value VARIANT, problem STRING>: see JsonVariant
+  *   - glassflow_evaluate(fields STRUCT, program STRING) -> STRUCT: see Program
   *   - glassflow_map(decoded STRUCT, computed STRUCT, spec STRING) -> STRUCT: see ColumnMapper
   *   - glassflow_values(row BINARY, spec STRING) -> STRUCT: see RowReader
   *   - glassflow_key(part, ...) -> BINARY: see KeyBytes
@@ -36,11 +36,7 @@ import org.apache.spark.unsafe.types.UTF8String
   *   - glassflow_pack(row STRUCT) -> BINARY: see RowBytes
   *   - glassflow_unpack(bytes BINARY, schema STRING) -> STRUCT: see RowBytes; schema is Spark's JSON
   *   - glassflow_batch_time(now TIMESTAMP) -> TIMESTAMP: see BatchTime
-  *   - glassflow_matches(text STRING, pattern STRING) -> BOOLEAN: see GoPattern; NULL for a NULL text
   *   - glassflow_stage_attempt() -> INT: see StageAttempt
-  *   - glassflow_upper(text), glassflow_lower(text), glassflow_trim(text), glassflow_split(text, separator),
-  *     glassflow_integer(text), glassflow_url_decode(text), glassflow_number_text(text), glassflow_round(DOUBLE),
-  *     glassflow_float_text(DOUBLE), glassflow_to_int(DOUBLE): see Scalars; NULL for a NULL argument
   */
 class Functions extends (SparkSessionExtensions => Unit) {
   import Functions._
@@ -83,26 +79,10 @@ class Functions extends (SparkSessionExtensions => Unit) {
       val schema = DataType.fromJson(json).asInstanceOf[StructType]
       Invoke(constant(new RowBytes(schema)), "unpack", schema, Seq(bytes), Seq(BinaryType))
     }
-    val texts = ArrayType(StringType, containsNull = false)
     register(extensions, "glassflow_headers") { case Seq(headers) =>
       StaticInvoke(RecordHeaders.getClass, StringType, "json", Seq(headers), Seq(RecordHeaders.TYPE))
     }
-    register(extensions, "glassflow_variant") { case Seq(json) =>
-      StaticInvoke(JsonVariant.getClass, JsonVariant.TYPE, "parse", Seq(json), Seq(StringType))
-    }
-    scalar(extensions, "glassflow_url_decode", StringType, "urlDecode", StringType)
-    scalar(extensions, "glassflow_number_text", StringType, "numberText", StringType)
-    scalar(extensions, "glassflow_upper", StringType, "upper", StringType)
-    scalar(extensions, "glassflow_lower", StringType, "lower", StringType)
-    scalar(extensions, "glassflow_trim", StringType, "trim", StringType)
-    scalar(extensions, "glassflow_split", texts, "split", StringType, StringType)
-    scalar(extensions, "glassflow_integer", LongType, "integer", StringType)
-    scalar(extensions, "glassflow_round", DoubleType, "round", DoubleType)
-    scalar(extensions, "glassflow_float_text", StringType, "floatText", DoubleType)
-    scalar(extensions, "glassflow_to_int", LongType, "toInt", DoubleType)
-    register(extensions, "glassflow_matches") { case Seq(text, Text(pattern)) =>
-      Invoke(constant(new GoPattern(pattern)), "isIn", BooleanType, Seq(text), Seq(StringType), returnNullable = false)
-    }
+    register(extensions, "glassflow_evaluate") { case Seq(fields, Text(program)) => Evaluate(fields, program) }
     register(extensions, "glassflow_batch_time") { case Seq(now) => BatchTime(now) }
     register(extensions, "glassflow_stage_attempt") { case Seq() => StageAttempt() }
     extensions.injectPlannerStrategy(_ => SizedMapInArrowStrategy)
@@ -114,18 +94,6 @@ class Functions extends (SparkSessionExtensions => Unit) {
       val arguments = Seq(OrNull(value), OrNull(headers))
       val types = Seq(BinaryType, RecordHeaders.TYPE)
       Invoke(constant(decoder), "decode", decoder.schema, arguments, types, propagateNull = false)
-    }
-
-  private def scalar(
-      extensions: SparkSessionExtensions,
-      name: String,
-      gives: DataType,
-      method: String,
-      takes: DataType*
-  ): Unit =
-    register(extensions, name) {
-      case arguments if arguments.length == takes.length =>
-        StaticInvoke(Scalars.getClass, gives, method, arguments, takes)
     }
 
   private def register(extensions: SparkSessionExtensions, name: String)(
@@ -159,6 +127,16 @@ object Functions {
       Invoke(constant(packer), "pack", BinaryType, Seq(child), Seq(child.dataType))
     }
     override protected def withNewChildInternal(newChild: Expression): Pack = copy(child = newChild)
+  }
+
+  /** Replaced by a call of Program when a plan is analyzed and the types of its fields are known. */
+  case class Evaluate(fields: Expression, program: String) extends UnaryExpression with RuntimeReplaceable {
+    override def child: Expression = fields
+    override lazy val replacement: Expression = {
+      val evaluated = new Program(program)
+      Invoke(constant(evaluated), "evaluate", evaluated.schema, Seq(fields), Seq(fields.dataType))
+    }
+    override protected def withNewChildInternal(newChild: Expression): Evaluate = copy(fields = newChild)
   }
 
   /** Replaced by a call of ColumnMapper when a plan is analyzed and the types of its arguments are known. */

@@ -1,12 +1,9 @@
 package glassflow
 
-import org.apache.spark.sql.catalyst.util.{ArrayData, CollationSupport, GenericArrayData}
+import org.apache.spark.sql.catalyst.util.CollationSupport
 import org.apache.spark.unsafe.types.UTF8String
 
-/** Functions of the expression language that are faster here than as Spark expressions, which would be chains of
-  * regular expressions and conversions to decimals: each of them took longer than to parse a JSON field. No argument is
-  * NULL.
-  */
+/** Functions of single values that several functions of the expression language share. No argument is null. */
 object Scalars {
   // Go's white space: the characters in ASCII, and all of them.
   private val ASCII_SPACE = "\t\n\u000b\f\r "
@@ -37,7 +34,7 @@ object Scalars {
   private def isInk(byte: Byte): Boolean = byte > 0 && ASCII_SPACE.indexOf(byte.toInt) < 0
 
   /** The parts of a text between separators. The separator is not empty. */
-  def split(text: UTF8String, separator: UTF8String): ArrayData = {
+  def split(text: UTF8String, separator: UTF8String): Array[Any] = {
     val (bytes, wanted) = (text.getBytes, separator.getBytes)
     val parts = new scala.collection.mutable.ArrayBuffer[Any](4)
     var (start, at) = (0, 0)
@@ -49,7 +46,7 @@ object Scalars {
       } else at += 1
     }
     parts += UTF8String.fromBytes(bytes, start, bytes.length - start)
-    new GenericArrayData(parts.toArray)
+    parts.toArray
   }
 
   private def begins(bytes: Array[Byte], at: Int, wanted: Array[Byte]): Boolean = {
@@ -83,15 +80,6 @@ object Scalars {
     */
   def floatText(number: Double): UTF8String = UTF8String.fromString(written(number))
 
-  /** The text of a decimal number, given with all its digits and without an exponent: as that of its float, if the
-    * float has all of the digits.
-    */
-  def numberText(digits: UTF8String): UTF8String = {
-    val number = new java.math.BigDecimal(digits.toString)
-    val float = number.doubleValue
-    if (new java.math.BigDecimal(float.toString).compareTo(number) == 0) floatText(float) else digits
-  }
-
   /** The text that is encoded in a URL; null where it is not encoded so, or the bytes that it stands for are not UTF-8.
     */
   def urlDecode(text: UTF8String): UTF8String = {
@@ -111,7 +99,7 @@ object Scalars {
   }
 
   /** The value of a hexadecimal digit; -1 for any other byte. */
-  private def hex(byte: Byte): Int = if (byte < 0) -1 else Character.digit(byte.toChar, 16)
+  def hex(byte: Byte): Int = if (byte < 0) -1 else Character.digit(byte.toChar, 16)
 
   private def written(number: Double): String = {
     val size = Math.abs(number)

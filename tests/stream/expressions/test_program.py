@@ -1,20 +1,25 @@
-"""The compiled columns agree with a plain interpreter, on random expressions and records."""
+"""The program in the JVM agrees with a plain interpreter, on random expressions and records."""
 
 import math
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from glassflow_dagster.definition.expressions.check import Checked, check_filter, check_transform
 from glassflow_dagster.definition.expressions.expression_error import ExpressionError
-from glassflow_dagster.definition.expressions.signatures import BUILTINS, HELPERS, METHODS, PREDICATES, UNSUPPORTED
+from glassflow_dagster.definition.expressions.signatures import (
+    BUILTINS,
+    FROM_UNIX,
+    HELPERS,
+    METHODS,
+    PREDICATES,
+    UNSUPPORTED,
+)
 from glassflow_dagster.definition.model.types import FieldKind
-from glassflow_dagster.stream.expressions.functions import BUILTIN_BUILDERS, HELPER_BUILDERS, METHOD_BUILDERS
-from glassflow_dagster.stream.expressions.lists import PREDICATE_FUNCTIONS
-from tests.stream.expressions.evaluation import Case, Result, evaluate
+from tests.stream.expressions.evaluation import Result, evaluate
 from tests.stream.expressions.interpreter import NoValueError, interpret
 
 FIELDS: dict[str, FieldKind] = {"i": "int", "f": "float", "s": "string", "b": "bool", "m": "map", "l": "array"}
@@ -142,43 +147,51 @@ def _alike(found: Any, expected: Any, *, exact: bool = False) -> bool:
     return bool(found == expected) and isinstance(found, bool) == isinstance(expected, bool)
 
 
+_expressions = st.one_of(_conditions, _conditions, _of_lists, _of_lists, _numbers, _strings, _inner)
+_drawn = settings(
+    max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
+)
+
+
+def _compare(spark: SparkSession, text: str, record: dict[str, Any]) -> None:
+    checked = _checked(text)
+    if checked is not None:
+        result = evaluate(spark, checked, record)
+        value, fails = _expected(checked, record)
+        assert _agree(checked, result, value, fails=fails), (result, value, fails)
+
+
+@_drawn
+@given(_expressions, _records)
+def test_program_and_interpreter_agree(spark: SparkSession, text: str, record: dict[str, Any]) -> None:
+    _compare(spark, text, record)
+
+
 @pytest.mark.long
-# Without shrinking: each attempt is a Spark job of many expressions, and the differing one is named.
-@settings(
-    max_examples=4,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=list(HealthCheck),
-    database=None,
-    phases=[Phase.generate],
-)
-@given(
-    st.lists(
-        st.tuples(st.one_of(_conditions, _conditions, _of_lists, _of_lists, _numbers, _strings, _inner), _records),
-        min_size=32,
-        max_size=32,
-    )
-)
-def test_columns_and_interpreter_agree(spark: SparkSession, drawn: list[tuple[str, dict[str, Any]]]) -> None:
-    checked = [(found, record) for text, record in drawn if (found := _checked(text)) is not None]
-    results = evaluate(spark, [Case(found, FIELDS, record) for found, record in checked])
-    for (found, record), result in zip(checked, results, strict=True):
-        value, fails = _expected(found, record)
-        assert _agree(found, result, value, fails=fails), (found.text, record, result, value, fails)
+@settings(_drawn, max_examples=20_000)
+@given(_expressions, st.lists(_records, min_size=5, max_size=5))
+def test_program_and_interpreter_agree_on_many(spark: SparkSession, text: str, records: list[dict[str, Any]]) -> None:
+    for record in records:
+        _compare(spark, text, record)
 
 
-def test_every_function_that_validates_compiles() -> None:
-    # now() is the batch's time, a column that no function builds.
-    assert set(BUILTIN_BUILDERS) == set(BUILTINS) - {"now"}
-    assert set(HELPER_BUILDERS) == set(HELPERS)
-    assert {kind: set(methods) for kind, methods in METHOD_BUILDERS.items()} == {
-        kind: set(methods) for kind, methods in METHODS.items()
+def test_every_function_that_validates_is_evaluated(spark: SparkSession) -> None:
+    calls: Any = spark._jvm.glassflow.Call
+    # now() is a field of the program, and duration() a literal.
+    assert _names(calls.BUILTINS()) == set(BUILTINS) - {"now", "duration"}
+    assert _names(calls.HELPERS()) == {*HELPERS, *FROM_UNIX}
+    methods = spark._jvm.glassflow.TimeCalls.METHODS()
+    assert {kind: _names(methods.apply(kind)) for kind in METHODS} == {
+        kind: set(names) for kind, names in METHODS.items()
     }
-    assert set(PREDICATE_FUNCTIONS) == set(PREDICATES)
     assert not set(UNSUPPORTED) & {*BUILTINS, *HELPERS, *PREDICATES}
+
+
+def _names(of_scala: Any) -> set[str]:
+    return set(of_scala.keySet().mkString(" ").split())
 
 
 def test_functions_and_inner_values_meet_in_one_condition(spark: SparkSession) -> None:
     checked = check_filter("m.a.b > 1 and getQueryParam(s, 'x') in ['1'] and l[0] == s", FIELDS)
-    (result,) = evaluate(spark, [Case(checked, FIELDS, {"m": {"a": {"b": 2}}, "s": "x=1", "l": ["x=1"]})])
-    assert result == Result(value=True, error=None)
+    record = {"m": {"a": {"b": 2}}, "s": "x=1", "l": ["x=1"]}
+    assert evaluate(spark, checked, record) == Result(value=True, error=None)

@@ -1,0 +1,212 @@
+package glassflow
+
+import java.math.BigInteger
+
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.types.{
+  Decimal,
+  StringType,
+  LongType,
+  DoubleType,
+  BooleanType,
+  TimestampType,
+  DataType,
+  DecimalType
+}
+import org.apache.spark.unsafe.types.UTF8String
+
+/** What a program is evaluated for: the fields of one record, and what was computed of them so far. To be used by one
+  * thread, for one record after the other.
+  *
+  * @param fields
+  *   how many fields the program reads
+  * @param kept
+  *   how many values it keeps, see Kept
+  */
+final class Evaluation(fields: Int, kept: Int) {
+  var record: InternalRow = _
+  // The values of fields that are JSON and of terms that occur several times, UNKNOWN until they are computed.
+  private val opened = new Array[Any](fields)
+  val values = new Array[Any](kept)
+  // What `#` stands for in each predicate that is being evaluated, the innermost last.
+  private var elements = new Array[Any](4)
+  private var depth = 0
+
+  def begin(record: InternalRow): Unit = {
+    this.record = record
+    depth = 0
+    java.util.Arrays.fill(opened.asInstanceOf[Array[AnyRef]], Evaluation.UNKNOWN)
+    java.util.Arrays.fill(values.asInstanceOf[Array[AnyRef]], Evaluation.UNKNOWN)
+  }
+
+  /** The value of a field that comes as JSON text; throws Refusal. */
+  def open(field: Int): Any = {
+    if (opened(field).asInstanceOf[AnyRef] eq Evaluation.UNKNOWN)
+      opened(field) = if (record.isNullAt(field)) null else JsonValues.read(record.getUTF8String(field))
+    opened(field)
+  }
+
+  /** What `#` stands for. */
+  def element: Any = elements(depth - 1)
+
+  /** Evaluate a term for an element of a list. */
+  def ofElement[T](element: Any)(evaluate: => T): T = {
+    if (depth == elements.length) elements = java.util.Arrays.copyOf(elements.asInstanceOf[Array[AnyRef]], depth * 2)
+      .asInstanceOf[Array[Any]]
+    elements(depth) = element
+    depth += 1
+    try evaluate
+    finally depth -= 1
+  }
+}
+
+object Evaluation {
+  val UNKNOWN = new Object
+}
+
+/** A part of an expression, as definition/expressions/check.py has checked it.
+  *
+  * A term without a value for a record throws Refusal, whose text begins with the source of the operation that failed,
+  * like `a / b: division by zero`. Operands are evaluated from the left, and only where they count.
+  */
+abstract class Term {
+
+  /** The kind of its values, and its text in the expression. */
+  def kind: String
+  def source: String
+
+  /** Its value, as `Values` describes them; null for nil. */
+  def value(e: Evaluation): Any
+
+  final def fail(problem: String): Nothing = throw new Refusal(s"$source: $problem")
+
+  // The value as an operand of another term, which the message of a failure quotes.
+
+  final def notNil(e: Evaluation, of: Term): Any = {
+    val found = value(e)
+    if (found == null) of.fail(s"$source is nil")
+    found
+  }
+
+  final def text(e: Evaluation, of: Term): UTF8String = notNil(e, of) match {
+    case text: UTF8String => text
+    case _ => of.fail(s"$source is not a string")
+  }
+
+  final def truth(e: Evaluation, of: Term): Boolean = notNil(e, of) match {
+    case truth: java.lang.Boolean => truth
+    case _ => of.fail(s"$source is not a bool")
+  }
+
+  /** A number of any type. */
+  final def number(e: Evaluation, of: Term): Any = {
+    val found = notNil(e, of)
+    if (Values.isNumber(found)) found else of.fail(s"$source is not a number")
+  }
+
+  final def double(e: Evaluation, of: Term): Double = Values.double(number(e, of))
+
+  /** A whole number of 64 bits; a larger one is a failure. */
+  final def long(e: Evaluation, of: Term): Long = notNil(e, of) match {
+    case number: java.lang.Long => number
+    case number: BigInteger if number.bitLength < 64 => number.longValue
+    case _: BigInteger => of.fail("a number exceeds 64 bits")
+  }
+
+  final def list(e: Evaluation, of: Term): ListValue = notNil(e, of) match {
+    case list: ListValue => list
+    case _ => of.fail(s"$source is not an array")
+  }
+
+  /** Its value; NaN and infinity, which JSON cannot write, are a failure. */
+  final def finite(e: Evaluation): Any = value(e) match {
+    case number: java.lang.Double if !Values.isFinite(number) => fail(Term.NOT_FINITE)
+    case other => other
+  }
+}
+
+object Term {
+  final val NOT_FINITE = "the result is not a finite number"
+  final val OVERFLOW = "the result exceeds 64 bits"
+}
+
+/** A text, number, bool or nil in the expression. */
+final class LiteralTerm(val kind: String, val source: String, literal: Any) extends Term {
+  override def value(e: Evaluation): Any = literal
+}
+
+/** A field of the record, or the time of its batch, by its place among the fields that the program reads. */
+final class FieldTerm(val kind: String, val source: String, index: Int) extends Term {
+  private val read: InternalRow => Any = kind match {
+    case "int" | "time" => _.getLong(index)
+    case "uint" => _.getDecimal(index, StrictJson.UINT_DIGITS, 0).toJavaBigDecimal.toBigIntegerExact
+    case "float" => _.getDouble(index)
+    case "bool" => _.getBoolean(index)
+    case _ => _.getUTF8String(index)
+  }
+  private val isJson = FieldTerm.JSON(kind)
+
+  override def value(e: Evaluation): Any =
+    if (isJson)
+      try e.open(index)
+      catch { case refusal: Refusal => fail(refusal.getMessage) }
+    else passedOn(e)
+
+  /** The field as the record has it: JSON is not opened. */
+  def passedOn(e: Evaluation): Any = if (e.record.isNullAt(index)) null else read(e.record)
+}
+
+object FieldTerm {
+
+  /** The kinds of fields that come as JSON text. */
+  val JSON: Set[String] = Set("array", "map", "any")
+
+  /** The type of a field's column. */
+  def dataType(kind: String): DataType = kind match {
+    case "int" => LongType
+    case "uint" => DecimalType(StrictJson.UINT_DIGITS, 0)
+    case "float" => DoubleType
+    case "bool" => BooleanType
+    case "time" => TimestampType
+    case _ => StringType
+  }
+
+  /** A value as that of a column of this kind. */
+  def ofColumn(value: Any): Any = value match {
+    case number: BigInteger => Decimal(new java.math.BigDecimal(number), StrictJson.UINT_DIGITS, 0)
+    case other => other
+  }
+}
+
+/** A term that occurs several times, as the value of a variable does: it is evaluated once a record. */
+final class KeptTerm(term: Term, index: Int) extends Term {
+  override def kind: String = term.kind
+  override def source: String = term.source
+  override def value(e: Evaluation): Any = {
+    if (e.values(index).asInstanceOf[AnyRef] eq Evaluation.UNKNOWN) e.values(index) = term.value(e)
+    e.values(index)
+  }
+}
+
+/** An operand as a value of the kind that `of` has, which may be wider than its own. */
+final class WidenedTerm(term: Term, of: Term, val kind: String) extends Term {
+  override def source: String = term.source
+  private val widen: Any => Any = (term.kind, kind) match {
+    case ("uint", "int") => number => long(number.asInstanceOf[BigInteger])
+    case (_, "float") => number => Values.double(number)
+    case ("float", _) => number => if (Values.isFinite(Values.double(number))) number else of.fail(Term.NOT_FINITE)
+    case _ => value => value
+  }
+  override def value(e: Evaluation): Any = {
+    val found = term.value(e)
+    if (found == null) null else widen(found)
+  }
+
+  private def long(number: BigInteger): Long =
+    if (number.bitLength < 64) number.longValue else of.fail("a number exceeds 64 bits")
+}
+
+object WidenedTerm {
+  def apply(term: Term, of: Term, kind: String): Term =
+    if (term.kind == kind || term.kind == "nil") term else new WidenedTerm(term, of, kind)
+}
