@@ -1,5 +1,6 @@
 """Starts the streaming queries of one run: reads the topics, applies the stages, writes the batches."""
 
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,13 +9,14 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from glassflow_dagster.definition.model.join import JoinConfig
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.driver.context import RunContext
 from glassflow_dagster.driver.query.running_query import RunningQuery
 from glassflow_dagster.driver.start.open_checkpoint import OpenCheckpoint, batch_clock
 from glassflow_dagster.driver.start.outdated_batch import OutdatedBatch, find_outdated_batch, find_tables_of
 from glassflow_dagster.driver.start.prepare import Prepared, secured
-from glassflow_dagster.stores.bookkeeping.ledger import read_max_event_times, read_outcomes
+from glassflow_dagster.stores.bookkeeping.ledger import read_arrivals, read_max_event_times, read_outcomes
 from glassflow_dagster.stores.bookkeeping.outcomes import Totals
 from glassflow_dagster.stores.bookkeeping.windows import Windows
 from glassflow_dagster.stores.clickhouse.table import Table
@@ -228,8 +230,14 @@ class QueryStarter:
         # earlier query of this process on the same checkpoint would share the clock of the old name.
         clock_source = ClockSource(self.spark, f"{checkpoint_id}/{uuid.uuid4()}")
         event_times = self._max_event_times() if config.join.clock == "event" else (NO_EVENT_TIME, NO_EVENT_TIME)
-        pacer = BatchPacer(config.join, clock_source, waiting, event_times)
+        arrivals = self._arrivals(config.join) if waiting else []
+        pacer = BatchPacer(config.join, clock_source, waiting, event_times, arrivals)
         return build_join_query(records, clock_source.read(), config, tables, checkpoint_id), pacer
+
+    def _arrivals(self, join: JoinConfig) -> list[float]:
+        """Return when batches have read events that may still wait, seconds since 1970."""
+        after = time.time() - join.left_source.time_window.total_seconds()
+        return self.run.retry(lambda: read_arrivals(self.prepared.client, *self._ledger_scope, after))
 
     def _max_event_times(self) -> list[int]:
         """Return the newest event time of the left and the right source in all committed batches.

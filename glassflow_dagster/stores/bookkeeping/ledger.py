@@ -248,6 +248,27 @@ def read_max_event_times(
     return row[0], row[1]
 
 
+# The times of batches that read events are told to this precision: a join may have had a million of them.
+_ARRIVAL_SECONDS = 10
+
+
+def read_arrivals(client: Client, database: str, pipeline_id: str, checkpoint_id: str, after: float) -> list[float]:
+    """Return when a checkpoint's batches have read events: the first and the last batch of each ten seconds.
+
+    after: only batches behind this time. Times are seconds since 1970.
+    """
+    rows = fetch(
+        client,
+        "SELECT toUnixTimestamp64Milli(min(batch_time)), toUnixTimestamp64Milli(max(batch_time)) "
+        f"FROM {LEDGER.full_name(database)} "
+        "WHERE pipeline_id = {pipeline:String} AND checkpoint_id = {checkpoint_id:UUID} "
+        "AND read > 0 AND toUnixTimestamp64Milli(batch_time) > {after:Int64} "
+        f"GROUP BY intDiv(toUnixTimestamp64Milli(batch_time), {_ARRIVAL_SECONDS * 1000})",
+        {"pipeline": pipeline_id, "checkpoint_id": checkpoint_id, "after": int(after * 1000)},
+    )
+    return [milliseconds / 1000 for row in rows for milliseconds in row]
+
+
 def read_rows_written(client: Client, database: str, pipeline_id: str, after_ms: int, until_ms: int) -> RowsByTable:
     """Return the rows that the newest checkpoint's batches with a batch time in (after_ms, until_ms] wrote, by table.
 

@@ -7,17 +7,18 @@ the same one.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from glassflow_dagster.definition.model.durations import microseconds
 from glassflow_dagster.definition.model.join import JoinConfig
 from glassflow_dagster.stream.stages.clock_source_in_scala import ClockSource
 from glassflow_dagster.stream.stages.columns import NO_EVENT_TIME
+from glassflow_dagster.stream.stages.due_times import DueTimes
 from glassflow_dagster.stream.stages.record_counter import BatchOutcomes
 
-# While both topics are silent, a left event that waits is decided at most this long after the end of its window. A
-# batch for it alone takes some 0.2 seconds.
+# While both topics are silent, a left event that waits is decided at most this long after the end of its window (and a
+# second, in which the driver looks whether one is due). A batch for it alone takes some 0.2 seconds.
 TRIGGER_MS = 2000
 
 
@@ -71,21 +72,32 @@ class BatchPacer:
     """Keeps a join going while left events wait: triggers batches without records, and advances the watermark."""
 
     def __init__(
-        self, join: JoinConfig, clock_source: ClockSource, waiting: int, max_event_times: Sequence[int]
+        self,
+        join: JoinConfig,
+        clock_source: ClockSource,
+        waiting: int,
+        max_event_times: Sequence[int],
+        arrivals: Iterable[float],
     ) -> None:
         """Continue where the last batch ended.
 
-        The watermark is advanced at once, as the batch that the last one would have triggered may be missing.
-        clock_source: the query's. waiting: the number of left events that wait. max_event_times: the newest event time
-        of left and right, microseconds since 1970, or `NO_EVENT_TIME`.
+        The watermark is advanced at once, as the batch that the last one would have triggered may be missing; on the
+        processing clock a first batch is triggered.
+
+        clock_source: the query's.
+        waiting: the number of left events that wait.
+        max_event_times: the newest event time of left and right, microseconds since 1970, or `NO_EVENT_TIME`.
+        arrivals: when earlier batches have read events that may wait, seconds since 1970.
         """
         self._clock_source, self._waiting = clock_source, waiting
+        self._due_times = DueTimes(join.left_source.time_window.total_seconds(), arrivals)
         self._clock: EventClock | None = None
         if join.clock == "event":
             idle = join.idle_timeout.total_seconds()
             self._clock = EventClock(microseconds(join.lateness), idle, time.monotonic(), list(max_event_times))
         # When the watermark was last advanced, monotonic seconds.
         self._advanced = time.monotonic()
+        self._has_begun = False
         self._set_interval()
         if self._clock and self._waiting:
             self._advance()
@@ -105,6 +117,8 @@ class BatchPacer:
         outcomes: `waiting` is the change of that number. A batch without events does not advance the watermark.
         """
         self._waiting += outcomes.waiting
+        self._due_times.after_batch(time.time(), has_read=outcomes.read > 0)
+        self._has_begun = True
         self._set_interval()
         max_event_times = (outcomes.left_max_event_time, outcomes.right_max_event_time)
         if self._clock and max_event_times != (NO_EVENT_TIME, NO_EVENT_TIME):
@@ -112,13 +126,14 @@ class BatchPacer:
             self._advance()
 
     def advance_clock(self) -> None:
-        """Advance the event clock's watermark every `TRIGGER_MS` while left events wait for a match.
+        """Let time pass while left events wait for a match and the topics are silent.
 
-        While the topics are silent nothing else advances it, and an event without a match is decided only once it has
-        passed. Nothing to do on the processing clock. To be called about every second.
+        On the event clock advance the watermark every `TRIGGER_MS`: an event without a match is decided only once it
+        has passed. On the processing clock trigger batches while an event may be due. To be called about every second.
         """
         if self._clock and self._waiting and time.monotonic() - self._advanced >= TRIGGER_MS / 1000:
             self._advance()
+        self._set_interval()
 
     def _advance(self) -> None:
         """Write the current watermark to the clock source, whose next batch brings it into Spark."""
@@ -127,6 +142,10 @@ class BatchPacer:
         self._clock_source.move_to(self._clock.watermark_ms(self._advanced))
 
     def _set_interval(self) -> None:
-        """Trigger batches without records while left events wait on the processing clock."""
+        """Trigger batches without records while left events that wait on the processing clock may be due.
+
+        The first batch is triggered in any case: a query that ends when all is read has no later one.
+        """
         # On the event clock a batch has something to decide only after the watermark has moved, which triggers one.
-        self._clock_source.trigger_every(TRIGGER_MS if self._waiting and not self._clock else 0)
+        decides = self._waiting and not self._clock and (not self._has_begun or self._due_times.is_due(time.time()))
+        self._clock_source.trigger_every(TRIGGER_MS if decides else 0)

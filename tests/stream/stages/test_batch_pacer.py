@@ -1,11 +1,15 @@
 """The event clock of a join (the slower source's time, unless that source is idle), and the pacer of its batches."""
 
+import time
+from typing import Any
+
 import pytest
 
 from glassflow_dagster.definition.model.join import JoinConfig
-from glassflow_dagster.stream.stages.batch_pacer import BatchPacer, EventClock
+from glassflow_dagster.stream.stages.batch_pacer import TRIGGER_MS, BatchPacer, EventClock
 from glassflow_dagster.stream.stages.clock_source_in_scala import ClockSource
 from glassflow_dagster.stream.stages.columns import NO_EVENT_TIME
+from glassflow_dagster.stream.stages.record_counter import BatchOutcomes
 
 SECOND = 1_000_000
 
@@ -66,31 +70,56 @@ def test_the_clock_is_never_before_its_beginning(newest: int) -> None:
     assert found.watermark_ms(1.0) == 0
 
 
-class WatermarksOnly(ClockSource):
-    """A clock source without Spark, which keeps the watermarks that it is moved to, milliseconds since 1970."""
+class ClockOnly(ClockSource):
+    """A clock source without Spark: the watermarks that it is moved to, milliseconds since 1970, and its interval."""
 
     def __init__(self) -> None:
         self.watermarks: list[int] = []
+        self.interval_ms = 0
 
     def move_to(self, milliseconds: int) -> None:
         self.watermarks.append(milliseconds)
 
     def trigger_every(self, milliseconds: int) -> None:
-        """Do nothing: only the processing clock triggers batches by time."""
+        self.interval_ms = milliseconds
+
+
+def join_config(**settings: Any) -> JoinConfig:
+    sides = {
+        f"{side}_source": {"source_id": side, "key": "id", "time_window": "1h", **settings.pop(side, {})}
+        for side in ("left", "right")
+    }
+    fields = [{"source_id": "left", "name": "id"}]
+    return JoinConfig.model_validate({"enabled": True, "output_fields": fields, **sides, **settings})
+
+
+def test_a_join_on_the_processing_clock_triggers_batches_only_while_an_event_may_be_due() -> None:
+    clock_source = ClockOnly()
+    pacer = BatchPacer(join_config(), clock_source, 1, max_event_times(None, None), arrivals=[time.time()])
+    # A first batch decides what was due when the last driver ended.
+    assert clock_source.interval_ms == TRIGGER_MS
+    pacer.after_batch(BatchOutcomes(read=3, waiting=2))
+    pacer.advance_clock()
+    assert clock_source.interval_ms == 0
+    pacer.after_batch(BatchOutcomes(waiting=-3))
+    assert clock_source.interval_ms == 0
+
+
+def test_a_join_whose_events_wait_for_an_unknown_time_triggers_batches_until_none_waits() -> None:
+    clock_source = ClockOnly()
+    pacer = BatchPacer(join_config(), clock_source, 1, max_event_times(None, None), arrivals=[])
+    pacer.after_batch(BatchOutcomes())
+    assert clock_source.interval_ms == TRIGGER_MS
+    pacer.after_batch(BatchOutcomes(waiting=-1))
+    assert clock_source.interval_ms == 0
 
 
 @pytest.mark.parametrize(("waiting", "watermarks"), [(3, [390_000]), (0, [])])
 def test_a_join_that_continues_advances_the_watermark_at_once_where_left_events_wait(
     waiting: int, watermarks: list[int]
 ) -> None:
-    sides = {
-        f"{side}_source": {"source_id": side, "key": "id", "time_window": "1h", "event_time": "at"}
-        for side in ("left", "right")
-    }
-    fields = [{"source_id": "left", "name": "id"}]
-    join = JoinConfig.model_validate(
-        {"enabled": True, "clock": "event", "allowed_lateness": "10s", "output_fields": fields, **sides}
-    )
-    clock_source = WatermarksOnly()
-    BatchPacer(join, clock_source, waiting, max_event_times(1000, 400))
+    by_time = {"event_time": "at"}
+    join = join_config(clock="event", allowed_lateness="10s", left=by_time, right=by_time)
+    clock_source = ClockOnly()
+    BatchPacer(join, clock_source, waiting, max_event_times(1000, 400), arrivals=[])
     assert clock_source.watermarks == watermarks
