@@ -129,7 +129,7 @@ def _collected(tried: _Tried, keys: Mapping[str, Any]) -> list[Row]:
 def _names(tried: _Tried) -> list[str]:
     """Return the names of the fields that answers have: those of the mappings, or of the events that are joined."""
     if not tried.sinks:
-        return [*tried.scope.decoded.positions]
+        return [*tried.scope.in_struct.positions]
     return list(dict.fromkeys(each.name for sink in tried.sinks for each in sink.mapping))
 
 

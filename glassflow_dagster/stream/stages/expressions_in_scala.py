@@ -17,9 +17,8 @@ from glassflow_dagster.definition.expressions.check import Checked
 from glassflow_dagster.definition.expressions.durations import microseconds
 from glassflow_dagster.definition.expressions.outputs import OutputKind
 from glassflow_dagster.definition.expressions.patterns import engine_pattern
+from glassflow_dagster.stream.stages.scope import BATCH_TIME, Scope, struct_of
 
-# The key in a scope of the result of now(); the parentheses keep it apart from every field name.
-BATCH_TIME = "now()"
 # The field of the result that says why the first output that cannot be evaluated cannot.
 REASON = "_reason"
 
@@ -47,26 +46,33 @@ class Evaluated:
     is_condition: bool = False
 
 
-def evaluate(outputs: Sequence[Evaluated], columns: Mapping[str, Column]) -> Column:
+def evaluate(outputs: Sequence[Evaluated], scope: Scope) -> Column:
     """Evaluate expressions on an event.
 
-    columns: the column of each name that an expression may use, of the type that carries its kind (`Scope`), and the
-    TIMESTAMP `columns[BATCH_TIME]` for now(), so that a repeated batch has the same values.
+    scope: the names that the expressions may use, with their columns.
     Return STRUCT<a field for each output, _reason STRING>: NULL for nil and where an expression cannot be evaluated;
     the reason is that of the first such output.
     """
-    text, fields = program(outputs)
-    # A struct has at least one field, also where no expression reads one.
-    read = [columns[name] for name in fields] or [F.lit(0)]
-    struct = F.struct(*(column.alias(f"f{index}") for index, column in enumerate(read)))
-    return F.call_function("glassflow_evaluate", struct, F.lit(text))
+    positions = scope.in_struct.positions
+    text, computed = program(outputs, positions)
+    struct = F.col(scope.in_struct.column) if positions else struct_of([])
+    values = struct_of([scope.visible[name] for name in computed])
+    return F.call_function("glassflow_evaluate", struct, values, F.lit(text))
 
 
-def program(outputs: Iterable[Evaluated]) -> tuple[str, tuple[str, ...]]:
-    """Return the program of these outputs, and the names that it reads, in the order of its fields."""
+def program(outputs: Iterable[Evaluated], positions: Mapping[str, int]) -> tuple[str, tuple[str, ...]]:
+    """Return the program of these outputs, and the names that it reads from a second struct, in their order.
+
+    positions: of the names that it reads from the first struct.
+    """
     fields: dict[str, str] = {}  # name -> kind
     written = [_output(output, fields) for output in outputs]
-    return json.dumps({"fields": list(fields.values()), "outputs": written}), tuple(fields)
+    computed = tuple(name for name in fields if name not in positions)
+    places = [
+        [kind, True, positions[name]] if name in positions else [kind, False, computed.index(name)]
+        for name, kind in fields.items()
+    ]
+    return json.dumps({"fields": places, "outputs": written}), computed
 
 
 def _output(output: Evaluated, fields: dict[str, str]) -> dict[str, Any]:

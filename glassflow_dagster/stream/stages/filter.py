@@ -35,5 +35,5 @@ def add_condition(events: DataFrame, stage: FilterStage, scope: Scope, applies: 
     cannot be evaluated, or is neither true nor false)>, NULL for the other events.
     """
     prefix = f"{' '.join(stage.condition.text.split())}: "
-    found = evaluate([Evaluated("passes", stage.condition, "bool", "bool", prefix, is_condition=True)], scope.visible)
+    found = evaluate([Evaluated("passes", stage.condition, "bool", "bool", prefix, is_condition=True)], scope)
     return events.withColumn(name, F.when(applies, found))

@@ -18,7 +18,7 @@ from glassflow_dagster.definition.model.sink import Mapping as ColumnMapping
 from glassflow_dagster.definition.model.types import ColumnType, decimal_digits, second_digits
 from glassflow_dagster.stream.stages.error_column import is_active, set_error
 from glassflow_dagster.stream.stages.route import TABLE_INDEX, TABLE_INDEXES
-from glassflow_dagster.stream.stages.scope import Scope
+from glassflow_dagster.stream.stages.scope import Scope, struct_of
 
 
 @dataclass(frozen=True)
@@ -83,21 +83,21 @@ def map_columns_of_all(events: DataFrame, tables: Sequence[TableColumns], scope:
 
 def _converted(table: TableColumns, scope: Scope) -> Column:
     """Return the values of a table's columns, STRUCT<row BINARY, reason STRING>; one of the two is NULL."""
-    positions = scope.decoded.positions
-    decoded = F.col(scope.decoded.column) if positions else _struct([])
+    positions = scope.in_struct.positions
+    struct = F.col(scope.in_struct.column) if positions else struct_of([])
     computed = [m.name for m in table.mapping if m.name not in positions]
-    values = _struct([scope.mappable[name] for name in computed])
+    values = struct_of([scope.mappable[name] for name in computed])
     spec = [
         {
             "column": m.column_name,
             "kind": scope.kinds[m.name],
             "type": _type_spec(table.types[m.column_name]),
-            "decoded": m.name in positions,
+            "in_struct": m.name in positions,
             "position": positions[m.name] if m.name in positions else computed.index(m.name),
         }
         for m in table.mapping
     ]
-    return F.call_function("glassflow_map", decoded, values, F.lit(json.dumps(spec)))
+    return F.call_function("glassflow_map", struct, values, F.lit(json.dumps(spec)))
 
 
 def read_values(row: Column, table: TableColumns) -> Column:
@@ -107,11 +107,6 @@ def read_values(row: Column, table: TableColumns) -> Column:
     """
     spec = [{"column": m.column_name, "type": _type_spec(table.types[m.column_name])} for m in table.mapping]
     return F.call_function("glassflow_values", row, F.lit(json.dumps(spec)))
-
-
-def _struct(columns: Sequence[Column]) -> Column:
-    """Return columns as a STRUCT; one of a NULL where there are none, as Spark has no empty one."""
-    return F.struct(*(column.alias(f"c{index}") for index, column in enumerate(columns or [F.lit(None)])))
 
 
 def _type_spec(column: ColumnType) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from pyspark.sql import functions as F
 from glassflow_dagster.definition.model.source import METADATA_FIELDS, SchemaField
 from glassflow_dagster.definition.model.types import FieldKind
 from glassflow_dagster.definition.stages import without_hidden
-from glassflow_dagster.stream.stages.expressions_in_scala import BATCH_TIME
 from glassflow_dagster.stream.stages.source_index import FIELDS
+
+# The key in `Scope.visible` of the result of now(), a TIMESTAMP; the parentheses keep it apart from every field name.
+BATCH_TIME = "now()"
 
 # Kind of a field -> Spark type of its column; arrays, objects and values of any kind are JSON text.
 FIELD_TYPES: Mapping[FieldKind, str] = {
@@ -34,11 +36,11 @@ _MILLISECONDS_PER_SECOND = 1000
 
 
 @dataclass(frozen=True)
-class DecodedFields:
-    """Names of fields without a default, and the position of each in the STRUCT column that has them.
+class StructFields:
+    """Names whose values are fields of one STRUCT column as they are, and the position of each in it.
 
-    The mapping reads these from the column, as Spark's code for 40 columns is slow: Java does not compile a method of
-    that length.
+    Scala reads these from the column, as Spark's code for 40 columns is slow: Java does not compile a method of that
+    length.
     """
 
     column: str = ""
@@ -53,7 +55,8 @@ class Scope:
     visible: the columns that expressions may use, and the value of now().
     mappable: those that the mapping may use.
     metadata: Kafka's metadata (`_topic`, `_offset`, ...), which stays in scope after a transform.
-    decoded: the mappable names that are fields of the record as they were decoded.
+    in_struct: the names that are fields of one column: of the decoded fields those without a default, or the outputs
+        of the last transform.
     Columns are STRING, LONG, DECIMAL(20,0), DOUBLE or BOOLEAN by kind; array, map and any are JSON text.
     """
 
@@ -61,18 +64,21 @@ class Scope:
     visible: Mapping[str, Column]
     mappable: Mapping[str, Column]
     metadata: Mapping[str, Column]
-    decoded: DecodedFields = DecodedFields()
+    in_struct: StructFields = StructFields()
 
-    def after_transform(self, kinds: Mapping[str, FieldKind], columns: Mapping[str, Column]) -> "Scope":
-        """Return the scope after a stateless transform, whose outputs are `columns` of these kinds.
+    def after_transform(self, kinds: Mapping[str, FieldKind], column: str) -> "Scope":
+        """Return the scope after a stateless transform.
 
         Expressions may still use the earlier names that no output hides; the mapping may use only outputs and metadata.
+        kinds: of the outputs, in the order in which they are in the STRUCT `column`.
         """
+        columns = {name: F.col(column).getField(name) for name in kinds}
         return Scope(
             kinds={**without_hidden(self.kinds, list(kinds)), **kinds},
             visible={**without_hidden(self.visible, list(kinds)), **columns, BATCH_TIME: self.visible[BATCH_TIME]},
             mappable={**self.metadata, **columns},
             metadata=self.metadata,
+            in_struct=StructFields(column, {name: index for index, name in enumerate(kinds)}),
         )
 
 
@@ -89,8 +95,8 @@ def field_scope(fields: Sequence[SchemaField], source: int = 0) -> Scope:
     kinds = {**METADATA_FIELDS, **{declared.name: declared.kind for declared in fields}}
     visible = {**columns, BATCH_TIME: F.col("batch_time")}
     positions = {declared.name: index for index, declared in enumerate(fields) if declared.default is None}
-    decoded = DecodedFields(FIELDS[source], positions)
-    return Scope(kinds, visible=visible, mappable=columns, metadata=_metadata(), decoded=decoded)
+    in_struct = StructFields(FIELDS[source], positions)
+    return Scope(kinds, visible=visible, mappable=columns, metadata=_metadata(), in_struct=in_struct)
 
 
 def joined_scope(kinds: Mapping[str, FieldKind], columns: Mapping[str, Column]) -> Scope:
@@ -103,6 +109,11 @@ def joined_scope(kinds: Mapping[str, FieldKind], columns: Mapping[str, Column]) 
     all_kinds = {"_batch_time": METADATA_FIELDS["_batch_time"], **kinds}
     visible = {**all_columns, BATCH_TIME: F.col("batch_time")}
     return Scope(all_kinds, visible=visible, mappable=all_columns, metadata=metadata)
+
+
+def struct_of(columns: Sequence[Column]) -> Column:
+    """Return columns as a STRUCT; one of a NULL where there are none, as Spark has no empty one."""
+    return F.struct(*(column.alias(f"c{index}") for index, column in enumerate(columns or [F.lit(None)])))
 
 
 def _field(declared: SchemaField, fields: str) -> Column:

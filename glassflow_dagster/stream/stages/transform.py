@@ -19,12 +19,9 @@ def transform(events: DataFrame, stage: TransformStage, scope: Scope, index: int
     cannot be evaluated; its reason names the first such output, with its expression.
     """
     name = f"outputs_{index}"
-    outputs = evaluate([_evaluated(output) for output in stage.outputs], scope.visible)
+    outputs = evaluate([_evaluated(output) for output in stage.outputs], scope)
     evaluated = events.withColumn(name, F.when(is_active(), outputs))
-    next_scope = scope.after_transform(
-        {output.name: output.kind for output in stage.outputs},
-        {output.name: F.col(name).getField(output.name) for output in stage.outputs},
-    )
+    next_scope = scope.after_transform({output.name: output.kind for output in stage.outputs}, name)
     return set_error(evaluated, "transform", F.col(name)[REASON]), next_scope
 
 

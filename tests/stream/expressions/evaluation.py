@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from glassflow_dagster.definition.expressions.check import Checked
 from glassflow_dagster.definition.expressions.outputs import output_kind
-from glassflow_dagster.stream.stages.expressions_in_scala import BATCH_TIME, Evaluated, program
+from glassflow_dagster.stream.stages.expressions_in_scala import Evaluated, program
+from glassflow_dagster.stream.stages.scope import BATCH_TIME
 
 # The value of now().
 NOW = "2024-10-20T08:05:44.5Z"
@@ -41,12 +42,12 @@ def evaluate_output(
     record: JSON fields as Python values, or as their text.
     """
     kind = output_kind(checked.kind, output_type)
-    text, names = program([Evaluated("value", checked, kind, output_type, "", is_condition)])
+    text, names = program([Evaluated("value", checked, kind, output_type, "", is_condition)], {})
     jvm: Any = spark._jvm
     row = jvm.org.apache.spark.sql.catalyst.expressions.GenericInternalRow(len(names))
-    for index, (name, of_field) in enumerate(zip(names, json.loads(text)["fields"], strict=True)):
+    for index, (name, (of_field, *_)) in enumerate(zip(names, json.loads(text)["fields"], strict=True)):
         _set(jvm, row, index, of_field, _micros() if name == BATCH_TIME else record.get(name))
-    found = jvm.glassflow.Program(text).evaluate(row)
+    found = jvm.glassflow.Program(text).evaluate(None, row)
     if not found.isNullAt(1):
         assert found.isNullAt(0)
         return Result(None, found.getUTF8String(1).toString())

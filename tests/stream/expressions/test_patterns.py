@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from glassflow_dagster.definition.expressions.check import check_filter
 from glassflow_dagster.definition.expressions.patterns import engine_pattern
 from glassflow_dagster.stream.stages.expressions_in_scala import Evaluated, evaluate
+from glassflow_dagster.stream.stages.scope import Scope
 
 # Results of Go: see patterns.go.
 GO = json.loads(Path(__file__).with_name("patterns.json").read_text())
@@ -40,7 +41,15 @@ def test_a_pattern_finds_what_it_finds_in_go(spark: SparkSession) -> None:
         check_filter(f"text matches {json.dumps(pattern, ensure_ascii=False)}", {"text": "string"}) for pattern in good
     ]
     outputs = [Evaluated(f"p{index}", checked, "bool", "", "") for index, checked in enumerate(conditions)]
-    found = texts.select(evaluate(outputs, {"text": F.col("text")}).alias("found")).select("found.*").collect()
+    found = (
+        texts.select(
+            evaluate(
+                outputs, Scope({"text": "string"}, visible={"text": F.col("text")}, mappable={}, metadata={})
+            ).alias("found")
+        )
+        .select("found.*")
+        .collect()
+    )
     said = {pattern: "".join(str(int(row[index])) for row in found) for index, pattern in enumerate(good)}
     assert said == {pattern: GO["patterns"][pattern] for pattern in good}
 

@@ -13,8 +13,8 @@ import org.apache.spark.unsafe.types.UTF8String
   * the way than one.
   *
   * @param spec
-  *   JSON: [{"column": name, "kind": the field's kind, "type": see ColumnSpec, "decoded": whether it is one of the
-  *   decoded fields, "position": its place among these, or among the computed ones}, ...]
+  *   JSON: [{"column": name, "kind": the field's kind, "type": see ColumnSpec, "in_struct": whether it is in
+  *   the first struct, "position": its place in that one or in the second}, ...]
   */
 class ColumnMapper(spec: String) extends Serializable {
   import ColumnMapper._
@@ -23,12 +23,12 @@ class ColumnMapper(spec: String) extends Serializable {
   // Each task has a mapper of its own.
   @transient private lazy val out = new RowBinary
 
-  /** Convert a record. decoded, computed: fields of the types that carry their kinds. */
-  def convert(decoded: InternalRow, computed: InternalRow): InternalRow = {
+  /** Convert a record. struct, computed: fields of the types that carry their kinds. */
+  def convert(struct: InternalRow, computed: InternalRow): InternalRow = {
     out.truncate(0)
     var i = 0
     while (i < columns.length) {
-      val error = columns(i).write(decoded, computed, out)
+      val error = columns(i).write(struct, computed, out)
       if (error != null) {
         val column = columns(i)
         val reason = s"column '${column.name}' (${column.values.is.text}): ${error.message}"
@@ -55,7 +55,7 @@ object ColumnMapper {
       val name: String,
       kind: String,
       val values: Converter,
-      isDecoded: Boolean,
+      isInStruct: Boolean,
       position: Int
   ) {
     private val writer: Writer = kind match {
@@ -70,8 +70,8 @@ object ColumnMapper {
         (fields, i, out) => values.number(new java.math.BigDecimal(fields.getUTF8String(i).toString), out)
     }
 
-    def write(decoded: InternalRow, computed: InternalRow, out: RowBinary): ConversionError = {
-      val fields = if (isDecoded) decoded else computed
+    def write(struct: InternalRow, computed: InternalRow, out: RowBinary): ConversionError = {
+      val fields = if (isInStruct) struct else computed
       if (fields.isNullAt(position)) values.ofNull(out) else writer(fields, position, out)
     }
   }
@@ -84,7 +84,7 @@ object ColumnMapper {
         node.get("column").asText,
         node.get("kind").asText,
         Converter(ColumnSpec(node.get("type"))),
-        node.get("decoded").asBoolean,
+        node.get("in_struct").asBoolean,
         node.get("position").asInt
       )
     }

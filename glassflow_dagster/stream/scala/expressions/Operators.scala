@@ -56,12 +56,13 @@ final class OrderTerm(val kind: String, val source: String, operator: String, le
   }
   // Of a value whose type only the record tells, and a number or a text, the other side tells it.
   private val kinds = Set(left.kind, right.kind)
+  // A number in JSON is a double; the other one is, too, then.
+  private val comparesDoubles = kinds("any")
   private val compare: Evaluation => Int =
     if (kinds("int") || kinds("uint") || kinds("float"))
       e => {
         val (one, other) = (left.number(e, this), right.number(e, this))
-        // A number in JSON is a double; the other one is, too, then.
-        if (kinds("any")) SQLOrderingUtil.compareDoubles(Values.double(one), Values.double(other))
+        if (comparesDoubles) SQLOrderingUtil.compareDoubles(Values.double(one), Values.double(other))
         else Values.compareNumbers(one, other)
       }
     else if (kinds("string")) e => left.text(e, this).binaryCompare(right.text(e, this))

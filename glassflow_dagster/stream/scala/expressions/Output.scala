@@ -112,11 +112,11 @@ object Output {
   // As for a number in JSON: the time to parse grows with the square of the number of digits.
   private final val MOST_DIGITS = StrictJson.NUMBER_CHARACTERS
 
-  /** node: {"name", "kind", "type", "prefix", "condition", "text", "nodes", "kept"}; firstKept: see Terms. */
-  def apply(node: JsonNode, firstKept: Int): Output = {
+  /** node: {"name", "kind", "type", "prefix", "condition", "text", "nodes", "kept"}; fields, firstKept: see Terms. */
+  def apply(node: JsonNode, fields: Array[ProgramField], firstKept: Int): Output = {
     def word(name: String): String = node.get(name).asText
     val kept = Program.elements(node.get("kept")).map(_.asInt)
-    val terms = new Terms(word("text"), Program.elements(node.get("nodes")), kept, firstKept)
+    val terms = new Terms(word("text"), Program.elements(node.get("nodes")), fields, kept, firstKept)
     new Output(
       word("name"),
       word("kind"),

@@ -11,15 +11,19 @@ import scala.jdk.CollectionConverters._
 /** Evaluates the expressions of one stage for a record: a filter's condition, or the outputs of a transform.
   *
   * @param spec
-  *   JSON, as stream/stages/expressions_in_scala.py writes it: {"fields": [kind, ...], "outputs": [...]}
+  *   JSON, as stream/stages/expressions_in_scala.py writes it: {"fields": [[kind, whether it is in the
+  *   first struct, its position there or in the second one], ...], "outputs": [...]}
   */
 class Program(spec: String) extends Serializable {
   @transient private lazy val tree = new ObjectMapper().readTree(spec)
   // Each task has terms and an evaluation of its own.
   @transient private lazy val outputs: Array[Output] = {
     var kept = 0
+    val fields = Program.elements(tree.get("fields")).zipWithIndex.map { case (node, index) =>
+      ProgramField(index, node.get(0).asText, node.get(1).asBoolean, node.get(2).asInt)
+    }
     Program.elements(tree.get("outputs")).map { node =>
-      val output = Output(node, kept)
+      val output = Output(node, fields, kept)
       kept += output.kept
       output
     }
@@ -34,10 +38,10 @@ class Program(spec: String) extends Serializable {
     outputs.foldLeft(new StructType())((schema, output) => schema.add(output.name, FieldTerm.dataType(output.kind)))
       .add("_reason", StringType)
 
-  /** Evaluate the outputs. fields: a column for each of the program's fields, of the type that carries its kind. */
-  def evaluate(fields: InternalRow): InternalRow = {
+  /** Evaluate the outputs. struct, computed: the columns of the fields, of the types that carry their kinds. */
+  def evaluate(struct: InternalRow, computed: InternalRow): InternalRow = {
     val values = new Array[Any](outputs.length + 1)
-    evaluation.begin(fields)
+    evaluation.begin(struct, computed)
     var i = 0
     while (i < outputs.length) {
       try values(i) = outputs(i).value(evaluation)
@@ -51,6 +55,9 @@ class Program(spec: String) extends Serializable {
     new GenericInternalRow(values)
   }
 }
+
+/** A field that a program reads: its number, its kind, and its position in the first or the second struct. */
+final case class ProgramField(number: Int, kind: String, isInStruct: Boolean, position: Int)
 
 object Program {
   def elements(node: JsonNode): Array[JsonNode] = node.elements.asScala.toArray

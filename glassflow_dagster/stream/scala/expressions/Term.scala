@@ -24,7 +24,8 @@ import org.apache.spark.unsafe.types.UTF8String
   *   how many values it keeps, see Kept
   */
 final class Evaluation(fields: Int, kept: Int) {
-  var record: InternalRow = _
+  private var struct: InternalRow = _
+  private var computed: InternalRow = _
   // The values of fields that are JSON and of terms that occur several times, UNKNOWN until they are computed.
   private val opened = new Array[Any](fields)
   val values = new Array[Any](kept)
@@ -32,18 +33,27 @@ final class Evaluation(fields: Int, kept: Int) {
   private var elements = new Array[Any](4)
   private var depth = 0
 
-  def begin(record: InternalRow): Unit = {
-    this.record = record
+  def begin(struct: InternalRow, computed: InternalRow): Unit = {
+    this.struct = struct
+    this.computed = computed
     depth = 0
     java.util.Arrays.fill(opened.asInstanceOf[Array[AnyRef]], Evaluation.UNKNOWN)
     java.util.Arrays.fill(values.asInstanceOf[Array[AnyRef]], Evaluation.UNKNOWN)
   }
 
+  /** The row that has a field. */
+  def row(field: ProgramField): InternalRow = if (field.isInStruct) struct else computed
+
   /** The value of a field that comes as JSON text; throws Refusal. */
-  def open(field: Int): Any = {
-    if (opened(field).asInstanceOf[AnyRef] eq Evaluation.UNKNOWN)
-      opened(field) = if (record.isNullAt(field)) null else JsonValues.read(record.getUTF8String(field))
-    opened(field)
+  def open(field: ProgramField): Any = {
+    val found = opened(field.number)
+    if (found.asInstanceOf[AnyRef] ne Evaluation.UNKNOWN) found
+    else {
+      val of = row(field)
+      opened(field.number) =
+        if (of.isNullAt(field.position)) null else JsonValues.read(of.getUTF8String(field.position))
+      opened(field.number)
+    }
   }
 
   /** What `#` stands for. */
@@ -135,8 +145,9 @@ final class LiteralTerm(val kind: String, val source: String, literal: Any) exte
   override def value(e: Evaluation): Any = literal
 }
 
-/** A field of the record, or the time of its batch, by its place among the fields that the program reads. */
-final class FieldTerm(val kind: String, val source: String, index: Int) extends Term {
+/** A field of the record, or the time of its batch. */
+final class FieldTerm(val kind: String, val source: String, field: ProgramField) extends Term {
+  private val index = field.position
   private val read: InternalRow => Any = kind match {
     case "int" | "time" => _.getLong(index)
     case "uint" => _.getDecimal(index, StrictJson.UINT_DIGITS, 0).toJavaBigDecimal.toBigIntegerExact
@@ -148,12 +159,15 @@ final class FieldTerm(val kind: String, val source: String, index: Int) extends 
 
   override def value(e: Evaluation): Any =
     if (isJson)
-      try e.open(index)
+      try e.open(field)
       catch { case refusal: Refusal => fail(refusal.getMessage) }
     else passedOn(e)
 
   /** The field as the record has it: JSON is not opened. */
-  def passedOn(e: Evaluation): Any = if (e.record.isNullAt(index)) null else read(e.record)
+  def passedOn(e: Evaluation): Any = {
+    val row = e.row(field)
+    if (row.isNullAt(index)) null else read(row)
+  }
 }
 
 object FieldTerm {

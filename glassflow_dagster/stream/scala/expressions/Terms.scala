@@ -10,20 +10,38 @@ import org.apache.spark.unsafe.types.UTF8String
   * @param nodes
   *   its nodes, operands before the operations that have them: [type, kind, start, end, ...], with the positions of its
   *   source in the text, in characters, and then what `build` reads; nodes are named by their number
+  * @param fields
+  *   the fields that the program reads
   * @param kept
   *   the numbers of the nodes that occur several times
   * @param firstKept
   *   the index of the first value that the evaluation keeps for this expression
   */
-final class Terms(text: String, nodes: Array[JsonNode], kept: Array[Int], firstKept: Int) {
+final class Terms(
+    text: String,
+    nodes: Array[JsonNode],
+    fields: Array[ProgramField],
+    kept: Array[Int],
+    firstKept: Int
+) {
   private val terms = new Array[Term](nodes.length)
   nodes.indices.foreach { i =>
     val (term, keptAs) = (build(nodes(i)), kept.indexOf(i))
-    terms(i) = if (keptAs < 0) term else new KeptTerm(term, firstKept + keptAs)
+    terms(i) = folded(if (keptAs < 0) term else new KeptTerm(term, firstKept + keptAs), nodes(i))
   }
 
   /** The term of the whole expression. */
   def root: Term = terms.last
+
+  /** An operation on literals as its result, so that it is evaluated once; one that fails does so for each record. */
+  private def folded(term: Term, node: JsonNode): Term =
+    if (!Terms.OPERATIONS(node.get(0).asText) || !Seq(4, 5).forall(isLiteral(node, _))) term
+    else
+      try new LiteralTerm(term.kind, term.source, term.value(null))
+      catch { case _: Refusal => term }
+
+  private def isLiteral(node: JsonNode, part: Int): Boolean =
+    !node.has(part) || !node.get(part).isInt || terms(node.get(part).asInt).isInstanceOf[LiteralTerm]
 
   private def build(node: JsonNode): Term = {
     val (kind, source) = (node.get(1).asText, sourceOf(node))
@@ -33,7 +51,7 @@ final class Terms(text: String, nodes: Array[JsonNode], kept: Array[Int], firstK
     def word(i: Int): String = part(i).asText
     node.get(0).asText match {
       case "literal" => new LiteralTerm(kind, source, Terms.literal(kind, part(0)))
-      case "field" => new FieldTerm(kind, source, part(0).asInt)
+      case "field" => new FieldTerm(kind, source, fields(part(0).asInt))
       case "pointer" => new PointerTerm(kind, "#")
       case "list" => new ListTerm(kind, source, operands(0), Program.elementKind(kind))
       case "object" =>
@@ -81,6 +99,9 @@ final class Terms(text: String, nodes: Array[JsonNode], kept: Array[Int], firstK
 }
 
 object Terms {
+  // The types of nodes whose operands are the first two parts and no others.
+  private val OPERATIONS = Set("not", "sign", "binary")
+
   private def utf8(text: String): UTF8String = UTF8String.fromString(text)
 
   private def literal(kind: String, value: JsonNode): Any = kind match {

@@ -27,7 +27,7 @@ import org.apache.spark.unsafe.types.UTF8String
   *     STRUCT: see KeyFields
   *   - glassflow_split_otlp(value BINARY, is_event BOOLEAN, spec STRING) -> ARRAY<STRUCT>: see OtlpSplitter
   *   - glassflow_headers(headers ARRAY<STRUCT<key STRING, value BINARY>>) -> STRING: see RecordHeaders
-  *   - glassflow_evaluate(fields STRUCT, program STRING) -> STRUCT: see Program
+  *   - glassflow_evaluate(struct STRUCT, computed STRUCT, program STRING) -> STRUCT: see Program
   *   - glassflow_map(decoded STRUCT, computed STRUCT, spec STRING) -> STRUCT: see ColumnMapper
   *   - glassflow_values(row BINARY, spec STRING) -> STRUCT: see RowReader
   *   - glassflow_key(part, ...) -> BINARY: see KeyBytes
@@ -82,7 +82,9 @@ class Functions extends (SparkSessionExtensions => Unit) {
     register(extensions, "glassflow_headers") { case Seq(headers) =>
       StaticInvoke(RecordHeaders.getClass, StringType, "json", Seq(headers), Seq(RecordHeaders.TYPE))
     }
-    register(extensions, "glassflow_evaluate") { case Seq(fields, Text(program)) => Evaluate(fields, program) }
+    register(extensions, "glassflow_evaluate") { case Seq(struct, computed, Text(program)) =>
+      Evaluate(struct, computed, program)
+    }
     register(extensions, "glassflow_batch_time") { case Seq(now) => BatchTime(now) }
     register(extensions, "glassflow_stage_attempt") { case Seq() => StageAttempt() }
     extensions.injectPlannerStrategy(_ => SizedMapInArrowStrategy)
@@ -129,14 +131,17 @@ object Functions {
     override protected def withNewChildInternal(newChild: Expression): Pack = copy(child = newChild)
   }
 
-  /** Replaced by a call of Program when a plan is analyzed and the types of its fields are known. */
-  case class Evaluate(fields: Expression, program: String) extends UnaryExpression with RuntimeReplaceable {
-    override def child: Expression = fields
+  /** Replaced by a call of Program when a plan is analyzed and the types of its arguments are known. */
+  case class Evaluate(struct: Expression, computed: Expression, program: String)
+      extends BinaryExpression with RuntimeReplaceable {
+    override def left: Expression = struct
+    override def right: Expression = computed
     override lazy val replacement: Expression = {
-      val evaluated = new Program(program)
-      Invoke(constant(evaluated), "evaluate", evaluated.schema, Seq(fields), Seq(fields.dataType))
+      val (evaluated, arguments) = (new Program(program), Seq(struct, computed))
+      Invoke(constant(evaluated), "evaluate", evaluated.schema, arguments, arguments.map(_.dataType))
     }
-    override protected def withNewChildInternal(newChild: Expression): Evaluate = copy(fields = newChild)
+    override protected def withNewChildrenInternal(newLeft: Expression, newRight: Expression): Evaluate =
+      copy(struct = newLeft, computed = newRight)
   }
 
   /** Replaced by a call of ColumnMapper when a plan is analyzed and the types of its arguments are known. */
