@@ -5,7 +5,8 @@ number does not restrict JSON values, only the column's type does. This project 
 256 bits, for numbers that no 64-bit type holds, and `any`, for values whose type depends on the record.
 
 Column types are ClickHouse's, parsed into a tree, so that code can query `LowCardinality(Nullable(String))` instead of
-matching text. Some are ClickHouse's names for other types (`Point`, `Nested`, `SimpleAggregateFunction`): their values
+matching text. ClickHouse's aliases of a type (`BIGINT`, `datetime64(3)`) are read as the type that the server makes of
+them (type_aliases.py). Some are names for other types (`Point`, `Nested`, `SimpleAggregateFunction`): their values
 are written as those of the other type (`written_as`). CONTRIBUTING.md lists the other files that a new column type
 touches.
 """
@@ -13,6 +14,9 @@ touches.
 import re
 from dataclasses import dataclass
 from typing import Literal
+
+from glassflow_dagster.definition.model.type_aliases import ALIASES, MAX_WORDS
+from glassflow_dagster.definition.problems import suggestion
 
 FieldKind = Literal["string", "int", "uint", "float", "bool", "array", "map", "decimal", "bigint", "ubigint", "any"]
 
@@ -64,7 +68,17 @@ _KINDS_TAKEN: dict[str, tuple[FieldKind, ...]] = {
     "JSON": ("map", "string"),
 }
 
+# Column type -> kinds of field that it does not take, and the expression that makes it a value of them.
+_CONVERSIONS: dict[str, tuple[tuple[tuple[FieldKind, ...], str], ...]] = {
+    "Bool": ((("int", "uint"), "{} == 1"),),
+    **dict.fromkeys((*_INTEGERS, *_BIG_INTEGERS), ((("bool",), "{} ? 1 : 0"),)),
+    **dict.fromkeys(("Date", "Date32"), ((("int", "uint", "float"), "toDate({})"),)),
+    "String": ((("int", "uint", "bool"), "toString({})"),),
+}
+
 _WRAPPERS = ("Nullable", "LowCardinality")
+# Types in whose arguments a name may precede a type; elsewhere two words are a type, such as DOUBLE PRECISION.
+_WITH_NAMES = ("Tuple", "Nested", "JSON")
 # Geometric shapes -> the types that they are. https://clickhouse.com/docs/sql-reference/data-types/geo
 _SHAPES = {
     "Point": "Tuple(Float64, Float64)",
@@ -258,7 +272,7 @@ def _unknown_reason(base: ColumnType) -> str:
         return f"{base} needs names and types of its elements, as in Nested(a String, b Int64)"
     if base.name in _SHAPES:
         return f"{base} is not a ClickHouse type; write {base.name}"
-    return f"unsupported ClickHouse column type {str(base)!r}; use one of {', '.join(COLUMN_TYPES)}"
+    return f"unsupported ClickHouse column type {str(base)!r}; {suggestion(base.name, [*COLUMN_TYPES, *_WRAPPERS])}"
 
 
 def incomplete_reason(column: ColumnType) -> str | None:
@@ -280,6 +294,15 @@ def kinds_taken(column: ColumnType) -> tuple[FieldKind, ...]:
 def takes(column: ColumnType, kind: FieldKind) -> bool:
     """Return whether a column of a supported type takes fields of a kind; for `any` each record decides."""
     return kind == "any" or kind in kinds_taken(column)
+
+
+def conversion(column: ColumnType, kind: FieldKind, name: str) -> str | None:
+    """Return an expression with which a field of a kind fills a column of a type that does not take it.
+
+    None where the field's name cannot stand in one, or no expression keeps every value.
+    """
+    template = next((text for kinds, text in _CONVERSIONS.get(column.base.name, ()) if kind in kinds), None)
+    return template.format(name) if template and _PLAIN_NAME.match(name) else None
 
 
 def declared_as(kind: FieldKind) -> str:
@@ -416,21 +439,56 @@ def _parse_type(text: str, tokens: list[str]) -> tuple[ColumnType, list[str]]:
     """Parse a type at the beginning of the tokens; return it and the remaining tokens. text: for error messages."""
     if not tokens or not tokens[0][0].isalpha():
         raise ValueError(f"{text!r} is not a ClickHouse type: a type's name is missing")
-    name, remaining = tokens[0], tokens[1:]
+    name, remaining = _parse_name(tokens)
     if not remaining or remaining[0] != "(":
         if name in _WRAPPERS:
             raise ValueError(f"{text!r} is not a ClickHouse type: {name} needs a type, as in {name}(String)")
-        return ColumnType(name), remaining
+        return _usual(name, ()), remaining
     arguments: list[Argument] = []
     while remaining and remaining[0] in ("(", ","):
         option = _option(remaining[1:]) if name in _WITH_OPTIONS else None
-        argument, remaining = option or _parse_argument(text, remaining[1:])
+        argument, remaining = option or _parse_argument(text, remaining[1:], named=_called(name) in _WITH_NAMES)
         arguments.append(argument)
     if not remaining or remaining[0] != ")":
         raise ValueError(f"{text!r} is not a ClickHouse type: a closing parenthesis is missing")
     if name in _WRAPPERS and not (len(arguments) == 1 and isinstance(arguments[0], ColumnType)):
         raise ValueError(f"{text!r} is not a ClickHouse type: {name} takes one type")
-    return ColumnType(name, tuple(arguments)), remaining[1:]
+    remaining = remaining[1:]
+    # As in INT(11) UNSIGNED.
+    if remaining and (signed := f"{name} {remaining[0]}").lower() in ALIASES:
+        name, remaining = signed, remaining[1:]
+    return _usual(name, tuple(arguments)), remaining
+
+
+def _parse_name(tokens: list[str]) -> tuple[str, list[str]]:
+    """Parse a type's name, of several words where they are an alias; return it and the remaining tokens."""
+    for count in range(MAX_WORDS, 1, -1):
+        words = " ".join(tokens[:count])
+        if words.lower() in ALIASES:
+            return words, tokens[count:]
+    return tokens[0], tokens[1:]
+
+
+def _called(name: str) -> str:
+    """Return ClickHouse's own name for a name of a type."""
+    return ALIASES.get(name.lower(), name)
+
+
+def _usual(alias: str, arguments: tuple[Argument, ...]) -> ColumnType:
+    """Return a type of any name as ClickHouse stores it.
+
+    A length as in VARCHAR(10) or INT(11) has no effect, DateTime(3) is DateTime64(3), and the values of an Enum decide
+    whether it is an Enum8 or Enum16.
+    """
+    name = _called(alias)
+    if name in ("String", *_INTEGERS, "Float32", "Float64"):
+        return ColumnType(name)
+    if name == "DateTime" and arguments and isinstance(arguments[0], int) and alias.lower() != "datetime32":
+        return ColumnType("DateTime64", arguments) if arguments[0] else ColumnType(name, arguments[1:])
+    if name == "Enum" and arguments:
+        numbers = [argument[1] for argument in arguments if isinstance(argument, tuple)]
+        return ColumnType("Enum8" if all(-128 <= number < 128 for number in numbers) else "Enum16", arguments)
+    return ColumnType(name, arguments)
 
 
 def _option(tokens: list[str]) -> tuple[Argument, list[str]] | None:
@@ -447,8 +505,8 @@ def _option(tokens: list[str]) -> tuple[Argument, list[str]] | None:
     return None
 
 
-def _parse_argument(text: str, tokens: list[str]) -> tuple[Argument, list[str]]:
-    """Parse one argument of a type; return it and the remaining tokens."""
+def _parse_argument(text: str, tokens: list[str], *, named: bool) -> tuple[Argument, list[str]]:
+    """Parse one argument of a type; return it and the remaining tokens. named: whether a name precedes an alias."""
     if not tokens:
         raise ValueError(f"{text!r} is not a ClickHouse type: it ends too early")
     token = tokens[0]
@@ -462,7 +520,8 @@ def _parse_argument(text: str, tokens: list[str]) -> tuple[Argument, list[str]]:
     if token[0] in "-0123456789":
         return Option(token), tokens[1:]
     # Two names in a row: a named element and its type.
-    if _is_name(token) and tokens[1:] and _is_name(tokens[1]):
+    is_alias = not named and " " in _parse_name(tokens)[0]
+    if not is_alias and _is_name(token) and tokens[1:] and _is_name(tokens[1]):
         element, remaining = _parse_type(text, tokens[1:])
         return Named(_unquote(token) if token[0] == "`" else token, element), remaining
     return _parse_type(text, tokens)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.model.sink import Sink, SinkPaths
 from glassflow_dagster.definition.model.source import METADATA_FIELDS
-from glassflow_dagster.definition.model.types import declared_as, kinds_taken, takes
+from glassflow_dagster.definition.model.types import conversion, declared_as, kinds_taken, takes
 from glassflow_dagster.definition.problems import Problem, suggestion
 from glassflow_dagster.definition.sql import changing_function
 from glassflow_dagster.definition.stages import Stages, TransformStage
@@ -110,11 +110,13 @@ def _mapping_problems(config: PipelineConfig, stages: Stages) -> Iterator[Proble
             yield Problem(f"{path}.name", f"{mapping.name!r} is {_unmapped(mapping.name, config, stages)}")
         elif not takes(mapping.parsed_type, kinds[mapping.name]):
             kinds_text = " or ".join(declared_as(kind) for kind in kinds_taken(mapping.parsed_type))
-            field = f"field {mapping.name!r} is {declared_as(kinds[mapping.name])}"
-            yield Problem(
-                f"{path}.column_type",
-                f"{mapping.column_type} takes {kinds_text}, but {field}; change the column's or the field's type",
-            )
+            kind = kinds[mapping.name]
+            expression = conversion(mapping.parsed_type, kind, mapping.name)
+            remedy = "change the column's or the field's type"
+            if expression:
+                remedy = f"map an output of a stateless transform, {expression}, or {remedy}"
+            field = f"field {mapping.name!r} is {declared_as(kind)}"
+            yield Problem(f"{path}.column_type", f"{mapping.column_type} takes {kinds_text}, but {field}; {remedy}")
     for index, extra in enumerate(sink.create_table.columns if sink.create_table else ()):
         if extra.name in columns:
             path = f"{sink.paths.create_table}.columns[{index}].name"

@@ -81,8 +81,13 @@ def test_a_declared_type_means_the_columns_own(declared: str, actual: str, same:
         ("Nested(Int8)", "Nested(Int8) needs names and types of its elements, as in Nested(a String, b Int64)"),
         ("SimpleAggregateFunction(sum)", "needs a function and its type, as in SimpleAggregateFunction(sum, UInt64)"),
         ("Point(2)", "Point(2) is not a ClickHouse type; write Point"),
-        ("Float16", "unsupported ClickHouse column type 'Float16'; use one of Bool, Int8"),
-        ("Array(Float16)", "unsupported ClickHouse column type 'Float16'"),
+        ("Money", "unsupported ClickHouse column type 'Money'; use one of Bool, Int8"),
+        ("Array(Float16)", "unsupported ClickHouse column type 'Float16'; did you mean 'Float64'?"),
+        ("string", "unsupported ClickHouse column type 'string'; did you mean 'String'?"),
+        ("nullable(Int8)", "unsupported ClickHouse column type 'nullable(Int8)'; did you mean 'Nullable'?"),
+        ("nested(a String)", "unsupported ClickHouse column type 'nested(a String)'; did you mean 'Nested'?"),
+        ("Enum", "unsupported ClickHouse column type 'Enum'; did you mean 'Enum8'?"),
+        ("BINARY(0)", "FixedString needs its length"),
         (
             "Tuple(a Map(String, Variant(String, Int8)))",
             "Variant(String, Int8) cannot be written; leave",
@@ -101,7 +106,7 @@ def test_a_declared_type_means_the_columns_own(declared: str, actual: str, same:
         ("Tuple", "Tuple needs the types of its elements"),
         ("Tuple(a String, Int8)", "names some elements and others not"),
         ("Tuple(a String, a Int8)", "Tuple needs the types of its elements"),
-        ("Int8(4)", "Int8(4) is not a ClickHouse type; write Int8"),
+        ("UUID(4)", "UUID(4) is not a ClickHouse type; write UUID"),
     ],
 )
 def test_types_that_cannot_be_written_are_named(text: str, reason: str) -> None:
@@ -132,6 +137,26 @@ def test_types_that_can_be_written(text: str) -> None:
 )  # fmt: skip
 def test_names_of_other_types_are_written_as_those(name: str, written: str) -> None:
     assert str(parse_written_type(name)) == written
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("BIGINT", "Int64"), ("int", "Int32"), ("INT(11)", "Int32"), ("TINYINT(1) unsigned", "UInt8"),
+        ("Boolean", "Bool"), ("VARCHAR(255)", "String"), ("character varying (3)", "String"),
+        ("BINARY(3)", "FixedString(3)"),
+        ("double precision", "Float64"), ("NUMERIC(10, 2)", "Decimal(10, 2)"), ("decimal64(3)", "Decimal64(3)"),
+        ("DateTime32('UTC')", "DateTime('UTC')"), ("datetime64(3)", "DateTime64(3)"), ("DATETIME(3)", "DateTime64(3)"),
+        ("DateTime(0, 'UTC')", "DateTime('UTC')"), ("timestamp", "DateTime"), ("date", "Date"), ("json", "JSON"),
+        ("ENUM('a', 'b')", "Enum8('a', 'b')"), ("Enum('a' = 128)", "Enum16('a' = 128)"), ("INET6", "IPv6"),
+        ("Nullable(INT UNSIGNED)", "Nullable(UInt32)"), ("Map(VARCHAR, double precision)", "Map(String, Float64)"),
+        ("Tuple(a INT UNSIGNED, b TEXT)", "Tuple(a UInt32, b String)"),
+        # As for the server, the first of two words in a Tuple is a name.
+        ("Tuple(INT UNSIGNED)", "Tuple(INT UInt64)"),
+    ],
+)  # fmt: skip
+def test_an_alias_is_the_type_that_the_server_makes_of_it(alias: str, name: str) -> None:
+    assert str(parse_column_type(alias)) == name
 
 
 def test_what_only_an_existing_table_says_is_missing_in_a_new_one() -> None:

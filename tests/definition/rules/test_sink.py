@@ -142,3 +142,25 @@ def test_an_engine_for_one_table_is_not_taken_over_by_routes(tmp_path: Path, eng
 @pytest.mark.parametrize("engine", ["ReplicatedMergeTree", "ReplicatedMergeTree('/tables/{table}', '{replica}')"])
 def test_an_engine_for_any_table_is_taken_over_by_routes(tmp_path: Path, engine: str) -> None:
     assert [one.sink.create_table for one in load(tmp_path, sink__create_table__engine=engine).by_table]
+
+
+@pytest.mark.parametrize(
+    ("field", "column", "expression"),
+    [
+        ("int", "Bool", "n == 1"),
+        ("bool", "Nullable(UInt8)", "n ? 1 : 0"),
+        ("int", "Date", "toDate(n)"),
+        ("uint", "LowCardinality(String)", "toString(n)"),
+        ("string", "Bool", None),
+    ],
+)
+def test_a_type_that_does_not_fit_comes_with_the_expression_that_converts_it(
+    tmp_path: Path, field: str, column: str, expression: str | None
+) -> None:
+    fields = [{"name": "id", "type": "string"}, {"name": "n", "type": field}]
+    mapping = [{"name": "n", "column_name": "n", "column_type": column}]
+    with pytest.raises(DefinitionError) as error:
+        load(tmp_path, sources__0__schema_fields=fields, sink__mapping=mapping, sink__routes=None)
+    [line] = str(error.value).splitlines()
+    remedy = f"map an output of a stateless transform, {expression}, or change" if expression else "change"
+    assert f"but field 'n' is {field}; {remedy} the column's or the field's type" in line

@@ -104,6 +104,27 @@ def test_the_arguments_of_an_aggregate_function_are_merged(
     assert query("k, n, s, mx, finalizeAggregation(u)") == [("a", 3, "x", 2, 0)]
 
 
+def test_aliases_of_a_type_name_it_in_the_definition_and_in_the_table(
+    create: Callable[..., None], write: Written, query: Callable[[str], list[Any]]
+) -> None:
+    create(
+        "a BIGINT, b BOOLEAN, c VARCHAR(9), d datetime64(3, 'UTC'), e INT UNSIGNED, f ENUM('x' = 7), "
+        "g DOUBLE PRECISION, h TIMESTAMP('UTC'), i Array(TINYINT), j DEC(9, 2)"
+    )
+    # Field -> its value, its type, and the column's type in the definition.
+    values: dict[str, tuple[Any, str, str]] = {
+        "a": (1, "int", "BigInt"), "b": (True, "bool", "bool"), "c": ("x", "string", "TEXT"),
+        "d": ("2024-10-28", "string", "DateTime(3)"), "e": (2**32 - 1, "int", "INTEGER(10) UNSIGNED"),
+        "f": ("x", "string", "enum('x' = 7)"), "g": (0.5, "float", "DOUBLE"), "h": (0, "int", "DateTime32"),
+        "i": ([-1], "array", "Array(INT1)"), "j": ("1.5", "string", "numeric(9, 2)"),
+    }  # fmt: skip
+    event, fields, columns = ({name: parts[i] for name, parts in values.items()} for i in range(3))
+    write([event], fields, columns)
+    assert query("toString(tuple(*))") == [
+        ("(1,true,'x','2024-10-28 00:00:00.000',4294967295,'x',0.5,'1970-01-01 00:00:00',[-1],1.5)",)
+    ]
+
+
 NESTED = {"id": "int", "ports": "array"}
 PORTS = [{"host": "a", "port": 1}, {"host": "b", "port": 2, "other": 3}]
 

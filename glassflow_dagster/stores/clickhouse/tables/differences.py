@@ -14,8 +14,10 @@ from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.model.sink import CreateTable, Mapping
 from glassflow_dagster.definition.model.types import (
     LEAVE_OUT,
+    conversion,
     declared_as,
     kinds_taken,
+    parse_column_type,
     parse_written_type,
     same_values,
     takes,
@@ -128,8 +130,10 @@ def _type_remedy(config: PipelineConfig, mapping: Mapping, column: Column) -> st
     kind = plan_stages(config).mappable[mapping.name]
     if not takes(column.type, kind):
         kinds = " or ".join(map(declared_as, kinds_taken(column.type)))
+        expression = conversion(column.type, kind, mapping.name)
+        fitting = f"an output of a stateless transform, {expression}," if expression else "a field that fits it"
         return (
-            f", which takes {kinds}, and {mapping.name!r} is {declared_as(kind)}; map a field that fits it and write "
+            f", which takes {kinds}, and {mapping.name!r} is {declared_as(kind)}; map {fitting} and write "
             f"{column.type.base} here, or {LEAVE_OUT}"
         )
     return f"; write {column.type.base} here if the field's values fit it, or change the column"
@@ -201,7 +205,7 @@ def _extra_column(wanted: NewColumn, table: Table) -> Iterator[Difference]:
         if not _elements(table, wanted.name):
             text = f"{where} has no column {wanted.name!r}; {_ADD}, or remove it here"
             yield Difference(wanted.path, text, stops=False, missing=wanted)
-    elif _plain(wanted.type) != _plain(column.text):
+    elif _type_text(wanted.type) != _type_text(column.text):
         text = f"is {wanted.type}, but column {wanted.name!r} of {where} is {column.text}; change one of them"
         yield Difference(f"{wanted.path}.type", text, stops=False)
     elif wanted.default and not column.default_kind:
@@ -270,6 +274,14 @@ def _family_and_columns(engine: str) -> str:
     name, _, arguments = family.rstrip(")").partition("(")
     columns = [argument for argument in arguments.split(",") if argument and not argument.startswith("'")]
     return f"{name}({','.join(columns)})"
+
+
+def _type_text(kind: str) -> str:
+    """Return a type as ClickHouse writes it, also of an alias; of a type that is not understood its plain text."""
+    try:
+        return str(parse_column_type(kind))
+    except ValueError:
+        return _plain(kind)
 
 
 def _plain(expression: str) -> str:

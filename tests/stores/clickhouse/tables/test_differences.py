@@ -89,6 +89,13 @@ def test_every_mismatch_stops_the_pipeline_with_path_and_remedy() -> None:
     ]
 
 
+def test_a_column_of_another_kind_comes_with_the_expression_that_fills_it() -> None:
+    mapping = [{"name": "recipient", "column_name": "n", "column_type": "Int64"}]
+    config = sms_status({"recipient": {"type": "int"}}, mapping=mapping, create_table=None)
+    [found] = stopping(differences(config, table({"n": "Bool"})))
+    assert "map an output of a stateless transform, recipient == 1, and write Bool here" in found
+
+
 def test_a_flattened_nested_is_mapped_by_its_own_columns() -> None:
     mapping = [{"name": "recipient", "column_name": "ports", "column_type": "Array(Tuple(host String, port Int64))"}]
     columns = {"ports.host": "Array(String)", "ports.a b": "Array(Int64)", "port": "String"}
@@ -246,3 +253,10 @@ def test_an_optional_field_in_the_order_is_told_before_the_table_is_made() -> No
     how = {"order_by": "(sms_id, recipient)"}
     [note] = notes(notes_on_creation(sms_status(OPTIONAL, create_table=how)))
     assert "dead letter; make the field required, or remove 'recipient' from create_table's clauses" in note
+
+
+def test_an_alias_of_a_type_does_not_differ_from_it() -> None:
+    columns = [{"name": "n", "type": "DECIMAL(9,2)"}, {"name": "t", "type": "datetime64(3)", "default": "now()"}]
+    config = sms_status(create_table={"order_by": "sms_id", "columns": columns})
+    actual = table({"n": "Decimal(9, 2)", "t": ("DateTime64(3)", "DEFAULT"), "ingested_at": ""})
+    assert [str(found) for found in differences(config, actual) if ".columns[" in found.path] == []

@@ -73,6 +73,12 @@ def definition(field: str, kind: str | None) -> dict[str, Any]:
     return v3.definition("types", v3.source("s", v3.fields(id="int", **FIELDS)), v3.sink(mapped))
 
 
+def with_output(expression: str, kind: str | None) -> dict[str, Any]:
+    """Return a definition that maps the value of an expression to `v` as a type."""
+    outputs = v3.stateless_transform("s", ("id", "id", ""), ("o", expression, ""))
+    return {**definition("o", kind), "transforms": [outputs]}
+
+
 def stopping(raw: dict[str, Any], table: Table) -> list[Difference]:
     return [found for found in differences(load_content(raw, {}), table) if found.stops]
 
@@ -82,6 +88,12 @@ def advised(text: str) -> str | None:
     write = re.search(r"(?:write|as in) (.+?)(?: here| or |$)", text)
     assert LEAVE_OUT in text or write, text
     return write[1] if write else None
+
+
+def expressions(text: str) -> list[str]:
+    """Return the expressions that an advice names, each for its unit where there are several."""
+    named = re.search(r"output of a stateless transform, (.+?), and write", text)
+    return [each.partition(" of ")[0] for each in named[1].split(" or ")] if named else []
 
 
 def wrong_mappings() -> Iterator[tuple[str, str]]:
@@ -104,8 +116,10 @@ def test_the_advice_of_the_comparison_leads_to_a_definition_that_fits(client: Cl
         for difference in stopping(definition(field, wrong), table):
             kind_of_field = advised(difference.text)
             assert (kind_of_field is None) == (kind in LEFT_OUT)
-            # Of a field that the column does not take: another field is to be mapped.
-            fitting = "x" if "map a field that fits it" in difference.text else field
+            for expression in expressions(difference.text):
+                assert stopping(with_output(expression, kind_of_field), table) == []
+            # Of a field that the column does not take: another field is to be mapped, or the output.
+            fitting = field if "; write " in difference.text or kind_of_field is None else "x"
             assert stopping(definition(fitting, kind_of_field), table) == []
 
 
@@ -133,6 +147,9 @@ def test_the_advice_of_validation_leads_to_a_valid_definition(kind: str) -> None
             return
         if names := re.search(r"use one of (.+)$", problem.text):
             assert "Point" in names[1]
+            return
+        if meant := re.search(r"did you mean '(.+)'\?$", problem.text):
+            assert meant[1] in {re.sub(r"\W.*", "", each) for each in WRITTEN}
             return
         load_content(definition("x", advised(problem.text)), {})
     else:
