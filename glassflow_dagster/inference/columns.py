@@ -25,7 +25,9 @@ _DATE_YEARS = (1970, 2148)  # the years that Date holds completely
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _TIME = re.compile(
-    r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(?:\.(?P<fraction>\d{1,9}))?(?:Z|[+-]\d{2}:\d{2})?", re.ASCII
+    r"(?P<local>\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.(?P<fraction>\d{1,9}))?)?)"
+    r"(?: ?Z| UTC| ?[+-](?:[01]\d|2[0-4])(?::?[0-5]\d)?)?",
+    re.ASCII,
 )
 _PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLAIN_PATH = re.compile(rf"{_PLAIN.pattern}(\.{_PLAIN.pattern})*", re.ASCII)
@@ -164,7 +166,7 @@ def _fraction_digits(text: str) -> int | None:
         return None
     try:
         # Python 3.11 reads a fraction of any length; the time zone may move a year's first hours out of the range.
-        year = datetime.fromisoformat(text).year
+        year = datetime.fromisoformat(match["local"]).year
     except ValueError:
         return None
     return len(match["fraction"] or "") if _YEARS[0] < year < _YEARS[1] else None

@@ -19,9 +19,10 @@ from glassflow_dagster.stream.stages.dead_letter_column import dead_letter
 from glassflow_dagster.stream.stages.error_column import is_active, set_error
 from glassflow_dagster.stream.stages.source_index import FIELDS, ONLY_FIELDS, by_source
 
-# RFC 3339, also with a blank for the T and without a zone (then UTC), or a date alone (then midnight). It ends with \z,
-# as $ in Java also matches before a final line break.
-_TIME_TEXT = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})?)?\z"
+# RFC 3339 and its variants that scala/types/Instants.scala reads. It ends with \z, as $ in Java also matches before a
+# final line break.
+_TIME_TEXT = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?( ?Z| UTC| ?[+-]\d{2}(:?\d{2})?)?)?\z"
+_DATE_LENGTH, _LONGEST_ZONE = 10, 7
 # The years 1 to 9999, in microseconds: the range that Spark parses from text, far from the limits of 64 bits.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 # How far a producer's clock may be ahead, in microseconds: a local time taken for UTC is ahead by up to 14 hours.
@@ -132,7 +133,12 @@ def _microseconds(field: Column, kind: FieldKind, unit: TimeUnit) -> Column:
     unit other than nanoseconds is rounded.
     """
     if kind == "string":
-        time = F.unix_micros(F.when(field.rlike(_TIME_TEXT), field.try_cast("timestamp")))
+        # Spark reads a zone behind seconds only.
+        is_whole = (field.substr(17, 1) == ":") | (F.length(field) == _DATE_LENGTH)
+        whole = F.when(is_whole, field).otherwise(
+            F.concat(field.substr(1, 16), F.lit(":00"), field.substr(17, _LONGEST_ZONE))
+        )
+        time = F.unix_micros(F.when(field.rlike(_TIME_TEXT), whole.try_cast("timestamp")))
         return F.when(time.between(F.lit(_FIRST_US), F.lit(_LAST_US)), time)
     if unit == "ns":
         first = max(_FIRST_US * _NANOSECONDS_PER_MICROSECOND, _LEAST_LONG)

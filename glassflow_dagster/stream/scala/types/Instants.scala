@@ -10,9 +10,10 @@ final class Instant(val seconds: Long, val nanos: Int)
 /** Parses times and dates as GlassFlow does: by a list of Go's layouts, of which the first one that fits is used.
   *
   * RFC 3339 and its variants (a blank for the T, a fraction, no zone: then UTC, a date alone: then midnight) are parsed
-  * from the bytes directly, the rare layouts by regular expressions. As in Go, these are accepted: an hour of one
-  * digit, several blanks for one, a fraction after any second, names in any case, and an abbreviated zone, which counts
-  * as UTC except in the form GMT+3.
+  * from the bytes directly, the rare layouts by regular expressions. Beyond GlassFlow's variants, seconds may be
+  * missing, and a zone may be +0200, +02 or, after a blank, UTC: PostgreSQL, Python, Ruby and browsers write them. As
+  * in Go, these are accepted: an hour of one digit, several blanks for one, a fraction after any second, names in any
+  * case, and an abbreviated zone, which counts as UTC except in the form GMT+3.
   */
 object Instants {
   private val DAY_SECONDS = 86400L
@@ -41,13 +42,14 @@ object Instants {
     val date = day(digitsAt(text, 0, 4), digitsAt(text, 5, 2), digitsAt(text, 8, 2))
     if (date == null) return null
     if (size == 10) return new Instant(date * DAY_SECONDS, 0)
-    if (size < 19 || text.getByte(10) != 'T' && text.getByte(10) != ' ') return null
-    if (text.getByte(13) != ':' || text.getByte(16) != ':') return null
-    val ofDay = timeOfDay(digitsAt(text, 11, 2), digitsAt(text, 14, 2), digitsAt(text, 17, 2))
+    if (size < 16 || text.getByte(10) != 'T' && text.getByte(10) != ' ' || text.getByte(13) != ':') return null
+    val hasSeconds = size > 16 && text.getByte(16) == ':'
+    val second = if (hasSeconds) digitsAt(text, 17, 2) else 0
+    val ofDay = timeOfDay(digitsAt(text, 11, 2), digitsAt(text, 14, 2), second)
     if (ofDay < 0) return null
-    var at = 19
+    var at = if (hasSeconds) 19 else 16
     var nanos = 0
-    if (at < size && (text.getByte(at) == '.' || text.getByte(at) == ',')) {
+    if (hasSeconds && at < size && (text.getByte(at) == '.' || text.getByte(at) == ',')) {
       val first = at + 1
       var unit = 100000000
       at += 1
@@ -58,17 +60,32 @@ object Instants {
       }
       if (at == first) return null
     }
-    val offset: java.lang.Long =
-      if (at == size) 0L
-      else if (at == size - 1 && text.getByte(at) == 'Z') 0L
-      else if (at == size - 6 && text.getByte(at + 3) == ':') {
-        val sign = text.getByte(at)
-        val (hours, minutes) = (digitsAt(text, at + 1, 2), digitsAt(text, at + 4, 2))
-        if ((sign != '+' && sign != '-') || !isOffset(hours, minutes)) null
-        else (if (sign == '-') -1L else 1L) * (hours * 3600 + minutes * 60)
-      } else null
+    val offset = offsetAt(text, at)
     if (offset == null) null else new Instant(date * DAY_SECONDS + ofDay - offset, nanos)
   }
+
+  /** The zone from `start` to the end, also after a blank, in seconds east of UTC; null where it is none. */
+  private def offsetAt(text: UTF8String, start: Int): java.lang.Long = {
+    val size = text.numBytes
+    if (start == size) return 0L
+    val isAfterBlank = text.getByte(start) == ' '
+    val at = if (isAfterBlank) start + 1 else start
+    val length = size - at
+    if (length == 1 && text.getByte(at) == 'Z' || isAfterBlank && isUtc(text, at)) return 0L
+    if (length < 3 || text.getByte(at) != '+' && text.getByte(at) != '-') return null
+    val minutes = length match {
+      case 3 => 0
+      case 5 => digitsAt(text, at + 3, 2)
+      case 6 if text.getByte(at + 3) == ':' => digitsAt(text, at + 4, 2)
+      case _ => -1
+    }
+    val hours = digitsAt(text, at + 1, 2)
+    if (!isOffset(hours, minutes)) null
+    else (if (text.getByte(at) == '-') -1L else 1L) * (hours * 3600 + minutes * 60)
+  }
+
+  private def isUtc(text: UTF8String, at: Int): Boolean =
+    text.numBytes == at + 3 && text.getByte(at) == 'U' && text.getByte(at + 1) == 'T' && text.getByte(at + 2) == 'C'
 
   private def isDigit(byte: Byte): Boolean = byte >= '0' && byte <= '9'
 
