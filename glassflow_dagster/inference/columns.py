@@ -24,6 +24,7 @@ _DATE_YEARS = (1970, 2148)  # the years that Date holds completely
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+# The first two lines of "times as text" (docs/reference/types.md).
 _TIME = re.compile(
     r"(?P<local>\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.(?P<fraction>\d{1,9}))?)?)"
     r"(?: ?Z| UTC| ?[+-](?:[01]\d|2[0-4])(?::?[0-5]\d)?)?",
@@ -97,10 +98,19 @@ def _number(name: str, kind: FieldKind, values: Sequence[float]) -> ColumnChoice
             remark = "looks like milliseconds since 1970, which no time column accepts"
             return ColumnChoice(_NUMBER_COLUMNS[kind], remark)
     remark = ""
-    # From 2**53 on a float does not hold every integer.
-    if kind == "float" and any(isinstance(value, int) and abs(value) > 2**53 for value in values):
-        remark = "some integers are too long for a float and lose digits"
+    if kind == "float" and any(isinstance(value, int) and not _is_exact(value) for value in values):
+        remark = (
+            "some whole numbers have too many digits for a float and become dead letters; a decimal keeps 76 digits"
+        )
     return ColumnChoice(_number_column(kind, values), remark)
+
+
+def _is_exact(number: int) -> bool:
+    """Return whether a float holds a whole number."""
+    try:
+        return int(float(number)) == number
+    except OverflowError:
+        return False
 
 
 def _number_column(kind: FieldKind, values: Sequence[float]) -> str:

@@ -51,7 +51,7 @@ _DEFAULT_PRECISION = 10
 _DEFAULT_SECOND_DIGITS = 3
 
 # Column type -> the kinds of field that it takes, as in GlassFlow's conversion matrix. This project adds integers in
-# float columns (exact within 2^53, which the mapping checks), and the types that GlassFlow rejects.
+# float columns (if they hold it exactly, which the mapping checks), and the types that GlassFlow rejects.
 _KINDS_TAKEN: dict[str, tuple[FieldKind, ...]] = {
     "Bool": ("bool",),
     **dict.fromkeys(_INTEGERS, _INTEGER_KINDS),

@@ -74,6 +74,11 @@ ACCEPTED: list[tuple[Any, Any, dict[str, Any]]] = [
     ("long", -(2**63), {
         "int": -(2**63), "float": -(2.0**63), "decimal": str(-(2**63)), "int128": str(-(2**63)), "any": str(-(2**63)),
     }),
+    # A float does not hold it.
+    ("long", 2**53 + 1, {
+        "int": 2**53 + 1, "uint": Decimal(2**53 + 1), "decimal": str(2**53 + 1), "int128": str(2**53 + 1),
+        "uint128": str(2**53 + 1), "any": str(2**53 + 1),
+    }),
     ("double", 1.5, {"float": 1.5, "decimal": "1.5", "any": "1.5"}),
     ("double", 3.0, {
         "float": 3.0, "int": 3, "uint": Decimal(3), "decimal": "3", "int128": "3", "uint128": "3", "any": "3.0",
@@ -100,7 +105,7 @@ ACCEPTED: list[tuple[Any, Any, dict[str, Any]]] = [
     }),
     ({"type": "fixed", "name": "D", "size": 9, "logicalType": "decimal", "precision": 20, "scale": 0},
      Decimal(2**64 - 1), {
-        "string": str(2**64 - 1), "float": 2.0**64, "decimal": str(2**64 - 1), "uint": Decimal(2**64 - 1),
+        "string": str(2**64 - 1), "decimal": str(2**64 - 1), "uint": Decimal(2**64 - 1),
         "int128": str(2**64 - 1), "uint128": str(2**64 - 1), "any": str(2**64 - 1),
     }),
     (logical("string", "uuid"), uuid.UUID(int=7), {

@@ -88,6 +88,13 @@ REFUSED: list[tuple[bytes | None, str]] = [
     (b'{"id":"x","n":1,"u":-1}', "field 'u': expected uint, got -1"),
     (b'{"id":"x","n":1,"f":"NaN"}', "field 'f': expected float, got string"),
     (b'{"id":"x","n":1,"f":1e999}', "field 'f': 1e999 does not fit into a 64-bit float"),
+    (
+        b'{"id":"x","n":1,"f":9007199254740993}',
+        "field 'f': 9007199254740993 has more digits than a 64-bit float holds (declare it as int, uint or decimal)",
+    ),
+    (b'{"id":"x","n":1,"f":-1' + b"0" * 308 + b"}", "field 'f': -1000000000"),
+    (b'{"id":"x","n":1,"f":1e-400}', "field 'f': 1e-400 is too small for a 64-bit float, which would make it 0"),
+    (b'{"id":"x","n":1,"f":-0.1e-99999999999}', "field 'f': -0.1e-99999999999 is too small for a 64-bit float"),
     (b'{"id":"x","n":1,"list":{}}', "field 'list': expected array, got object"),
     (b'{"id":"x","n":1,"id":"y"}', "field 'id': is given twice"),
     (b'{"id":"\\ud800","n":1}', "field 'id': holds half a surrogate pair"),

@@ -104,9 +104,9 @@ def optional(name: str, kind: str) -> SchemaField:
 def whole(number: int) -> dict[str, Any]:
     """Return what fields of each kind get of a whole number from 0 on."""
     text = str(number)
+    real = {"float": float(number)} if float(number) == number else {}
     return {
-        "int": number, "uint": Decimal(number), "float": float(number), "decimal": text, "int128": text,
-        "uint128": text, "any": text,
+        "int": number, "uint": Decimal(number), **real, "decimal": text, "int128": text, "uint128": text, "any": text,
     }  # fmt: skip
 
 

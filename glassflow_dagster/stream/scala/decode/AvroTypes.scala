@@ -155,7 +155,7 @@ object AvroType {
     override def json(in: AvroInput, out: JsonText, depth: Int): Unit = out.add(long(in).toString)
     override def isLong: Boolean = true
     override def long(in: AvroInput): Long = if (isInt) in.int() else in.long()
-    override def real(in: AvroInput): Double = long(in).toDouble
+    override def real(in: AvroInput): Double = FieldSource.real(long(in))
     override def number(in: AvroInput): BigDecimal = BigDecimal.valueOf(long(in))
   }
 
@@ -251,7 +251,7 @@ object AvroType {
     override def skip(in: AvroInput, depth: Int): Unit = in.skip(size(in))
     override def json(in: AvroInput, out: JsonText, depth: Int): Unit = out.add(number(in).toPlainString)
     override def text(in: AvroInput): UTF8String = UTF8String.fromString(number(in).toPlainString)
-    override def real(in: AvroInput): Double = number(in).doubleValue
+    override def real(in: AvroInput): Double = FieldSource.real(number(in))
     override def number(in: AvroInput): BigDecimal = FieldSource.decimal(in.take(size(in)), digitsAfter)
   }
 

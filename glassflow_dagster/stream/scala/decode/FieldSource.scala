@@ -77,6 +77,16 @@ object FieldSource {
     new BigDecimal(if (bytes.isEmpty) BigInteger.ZERO else new BigInteger(bytes), scale)
   }
 
+  /** A number as a double that does not lose what it must keep. */
+  def real(number: BigDecimal): Double = {
+    val near = number.doubleValue
+    val loss = Floats.loss(number.toString, near, "a 64-bit float")
+    if (loss == null) near else throw new Refusal(loss)
+  }
+
+  def real(number: Long): Double =
+    if (math.abs(number) < Floats.EXACT) number.toDouble else real(BigDecimal.valueOf(number))
+
   def requireFinite(value: Double): Unit =
     if (value.isNaN || value.isInfinite) throw new Refusal(s"$value is no number that JSON or a decimal can hold")
 

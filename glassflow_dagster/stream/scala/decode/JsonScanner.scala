@@ -116,7 +116,7 @@ final class JsonScanner(fields: Array[JsonField], root: Node) {
       case STRING => first == '"' && set(field, text())
       case INT => set(field, long())
       case UINT => first != '-' && set(field, unsigned())
-      case FLOAT => set(field, double())
+      case FLOAT => set(field, real())
       case BOOL =>
         if (isLiteral(TRUE)) set(field, java.lang.Boolean.TRUE)
         else isLiteral(FALSE) && set(field, java.lang.Boolean.FALSE)
@@ -223,6 +223,14 @@ final class JsonScanner(fields: Array[JsonField], root: Node) {
   private def unsigned(): Decimal = {
     val number = digits()
     if (number < 0 || isNumberGoingOn) null else Decimal(BigDecimal(number), StrictJson.UINT_DIGITS, 0)
+  }
+
+  /** A number as a double that does not lose what it must keep (see Floats.loss); null for any other. */
+  private def real(): java.lang.Double = {
+    val start = at
+    val number = double()
+    if (number == null || Floats.loss(new String(bytes, start, at - start, ISO_8859_1), number, "") == null) number
+    else null
   }
 
   /** A number, correctly rounded; null where it is none, or beyond a double. */

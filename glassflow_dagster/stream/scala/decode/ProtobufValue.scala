@@ -59,7 +59,7 @@ final class ProtobufValue(kind: ProtobufType, isList: Boolean, isMap: Boolean, v
   override def real: Double = value match {
     case found: java.lang.Double => found
     case found: java.lang.Float => found.toDouble
-    case _ => number.doubleValue
+    case _ => if (isLong) FieldSource.real(long) else FieldSource.real(number)
   }
 
   override def isLong: Boolean = value.isInstanceOf[java.lang.Long] && !isTruth && (!isUnsigned || long >= 0)

@@ -178,7 +178,7 @@ class StrictJson(spec: String, part: String) extends Serializable {
     (kind, token) match {
       case ("string", JsonToken.VALUE_STRING) => text(parser)
       case ("int", JsonToken.VALUE_NUMBER_INT | JsonToken.VALUE_NUMBER_FLOAT) => long(parser)
-      case ("float", JsonToken.VALUE_NUMBER_INT | JsonToken.VALUE_NUMBER_FLOAT) => double(parser)
+      case ("float", JsonToken.VALUE_NUMBER_INT | JsonToken.VALUE_NUMBER_FLOAT) => real(parser)
       case ("bool", JsonToken.VALUE_TRUE) => true
       case ("bool", JsonToken.VALUE_FALSE) => false
       case ("uint", JsonToken.VALUE_NUMBER_INT | JsonToken.VALUE_NUMBER_FLOAT) => unsigned(parser)
@@ -251,6 +251,13 @@ class StrictJson(spec: String, part: String) extends Serializable {
     case Some(n) if n.bitLength <= 64 => Decimal(new java.math.BigDecimal(n), UINT_DIGITS, 0)
     case Some(_) => Refused(s"${abbreviate(parser.getText)} does not fit into 64 bits")
     case None => Refused(s"expected uint, got ${abbreviate(parser.getText)}")
+  }
+
+  private def real(parser: JsonParser): Any = double(parser) match {
+    case number: Double =>
+      val loss = Floats.loss(parser.getText, number, "a 64-bit float")
+      if (loss == null) number else Refused(loss)
+    case refused => refused
   }
 
   private def double(parser: JsonParser): Any = {

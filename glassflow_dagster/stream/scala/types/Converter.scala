@@ -205,6 +205,13 @@ object Converter {
   def isLong(parser: JsonParser): Boolean =
     parser.currentToken() == JsonToken.VALUE_NUMBER_INT && parser.getNumberType != JsonParser.NumberType.BIG_INTEGER
 
+  /** The ConversionError for a number with a point or an exponent that no double stands for, else null. */
+  def floatError(parser: JsonParser): ConversionError = {
+    val value = parser.getDoubleValue
+    if (value.isInfinite) ConversionError(s"${shown(parser.getText)} does not fit into a 64-bit float")
+    else Option(Floats.loss(parser.getText, value, "a 64-bit float")).map(ConversionError(_)).orNull
+  }
+
   /** A JSON string; None where it has half a surrogate pair, which UTF-8 cannot encode. */
   def jsonString(parser: JsonParser): Option[UTF8String] = {
     val string = parser.getText
@@ -322,46 +329,100 @@ class BigIntegers(is: ColumnSpec) extends Converter(is) {
     ConversionError(s"${shown(value)} is out of range of ${is.name}")
 }
 
+/** Floats. A number is rounded to the nearest one, but a whole number must keep its digits, and no number but 0 may
+  * become 0.
+  */
 class Floats(is: ColumnSpec) extends Converter(is) {
   private val isSingle = is.name == "Float32"
-  // Whole numbers up to here are exact as a float.
-  private val exact = if (isSingle) 1L << 24 else 1L << 53
 
   override protected def wanted: String = "a number"
 
   override protected def putReal(value: Double, out: RowBinary): ConversionError =
-    if (isSingle && math.abs(value) > Float.MaxValue) ConversionError(s"$value is out of range of Float32")
-    else {
-      if (isSingle) out.int32(java.lang.Float.floatToRawIntBits(value.toFloat))
-      else out.int64(java.lang.Double.doubleToRawLongBits(value))
+    if (!isSingle) {
+      out.int64(java.lang.Double.doubleToRawLongBits(value))
       null
+    } else {
+      val near = value.toFloat
+      // Up to here a double tells whole numbers; greater ones may be floats as well.
+      val isWhole = math.abs(value) <= Floats.EXACT && value == Math.rint(value)
+      if (near.isInfinite && !value.isInfinite) outOfRange(value)
+      else if (isWhole && near != value) ConversionError(Floats.tooLong(value.toLong.toString, "Float32"))
+      else if (near == 0 && value != 0) ConversionError(Floats.tooSmall(value.toString, "Float32"))
+      else {
+        out.int32(java.lang.Float.floatToRawIntBits(near))
+        null
+      }
     }
 
   override protected def putInteger(value: Long, out: RowBinary): ConversionError =
-    if (value > exact || value < -exact) tooManyDigits(value) else putReal(value.toDouble, out)
+    put(value.toString, value.toDouble, out)
 
-  override protected def putNumber(value: Number, out: RowBinary): ConversionError = {
-    val near = value.doubleValue
-    if (near.isInfinite) ConversionError(s"${shown(value)} is out of range of ${is.name}") else putReal(near, out)
-  }
-
-  override protected def putWhole(value: Number, out: RowBinary): ConversionError =
-    if (value.compareTo(Number.valueOf(exact)) > 0) tooManyDigits(value) else putNumber(value, out)
+  override protected def putNumber(value: Number, out: RowBinary): ConversionError =
+    put(value.toString, value.doubleValue, out)
 
   /** A number inside a nested value is read as a double, like a field of the kind float. */
-  override protected def putJsonNumber(parser: JsonParser, out: RowBinary): ConversionError = {
-    val value = parser.getDoubleValue
-    if (value.isInfinite) ConversionError(s"${shown(parser.getText)} is out of range of ${is.name}")
-    else putReal(value, out)
-  }
+  override protected def putJsonNumber(parser: JsonParser, out: RowBinary): ConversionError =
+    put(parser.getText, parser.getDoubleValue, out)
 
   override def key(name: UTF8String, out: RowBinary): ConversionError = {
     val value = numberOf(name)
     if (value == null) ConversionError(s"${quoted(name)} is not a number") else putNumber(value, out)
   }
 
-  private def tooManyDigits(value: Any): ConversionError =
-    ConversionError(s"${shown(value)} has more digits than ${is.name} holds")
+  /** Write a number that was written like this, and whose nearest double this is. */
+  private def put(written: => String, near: Double, out: RowBinary): ConversionError = {
+    val kept = if (isSingle) near.toFloat.toDouble else near
+    if (kept.isInfinite) outOfRange(written)
+    else {
+      val loss = Floats.loss(written, kept, is.name)
+      if (loss == null) putReal(near, out) else ConversionError(loss)
+    }
+  }
+
+  private def outOfRange(value: Any): ConversionError =
+    ConversionError(s"${shown(value)} is out of range of ${is.name}")
+}
+
+object Floats {
+
+  // Whole numbers up to here are exact as a double, and up to the other one as a float of 32 bits.
+  val EXACT: Double = (1L << 53).toDouble
+  private val EXACT_SINGLE = (1 << 24).toDouble
+
+  /** What a number loses as a float, for a reason; null where it is at most rounded as a fraction is.
+    *
+    * @param written
+    *   the number as JSON; a whole number is one without a point and an exponent
+    * @param kept
+    *   the float
+    * @param name
+    *   of the float's type
+    */
+  def loss(written: => String, kept: Double, name: String): String =
+    if (kept != 0 && math.abs(kept) < (if (name == "Float32") EXACT_SINGLE else EXACT)) null
+    else {
+      val number = written
+      if (kept == 0) if (isZero(number)) null else tooSmall(number, name)
+      else if (isWhole(number) && new Number(kept).compareTo(new Number(number)) != 0) tooLong(number, name)
+      else null
+    }
+
+  def tooLong(number: String, name: String): String = {
+    val remedy = name match {
+      case "Float32" => "use Float64"
+      case "Float64" => "use Int64 or Decimal"
+      case _ => "declare it as int, uint or decimal"
+    }
+    s"${shown(number)} has more digits than $name holds ($remedy)"
+  }
+
+  def tooSmall(number: String, name: String): String =
+    s"${shown(number)} is too small for $name, which would make it 0${if (name == "Float32") " (use Float64)" else ""}"
+
+  private def isWhole(number: String): Boolean = number.forall(c => c >= '0' && c <= '9' || c == '-')
+
+  private def isZero(number: String): Boolean =
+    !number.iterator.takeWhile(c => c != 'e' && c != 'E').exists(c => c >= '1' && c <= '9')
 }
 
 /** Decimal(P, S): the number without its point, in as many bytes as its precision needs. */

@@ -64,9 +64,8 @@ class Maps(is: ColumnSpec) extends Converter(is) {
       case JsonToken.VALUE_NUMBER_INT =>
         values.text(UTF8String.fromString(if (parser.getText == "-0") "0" else parser.getText), out)
       case JsonToken.VALUE_NUMBER_FLOAT =>
-        val value = parser.getDoubleValue
-        if (value.isInfinite) ConversionError(s"${shown(parser.getText)} does not fit into a 64-bit float")
-        else values.text(UTF8String.fromString(Maps.floatText(value)), out)
+        val error = floatError(parser)
+        if (error == null) values.text(UTF8String.fromString(Maps.floatText(parser.getDoubleValue)), out) else error
       case JsonToken.VALUE_TRUE => values.text(UTF8String.fromString("true"), out)
       case JsonToken.VALUE_FALSE => values.text(UTF8String.fromString("false"), out)
       case _ => values.json(parser, json, out)
@@ -212,10 +211,7 @@ class JsonObjects(is: ColumnSpec) extends Converter(is) {
   /** The ConversionError for a number beyond 64 bits, else null. */
   private def numberError(parser: JsonParser): ConversionError =
     if (isLong(parser)) null
-    else if (parser.currentToken() == JsonToken.VALUE_NUMBER_FLOAT)
-      if (parser.getDoubleValue.isInfinite)
-        ConversionError(s"${shown(parser.getText)} does not fit into a 64-bit float")
-      else null
+    else if (parser.currentToken() == JsonToken.VALUE_NUMBER_FLOAT) floatError(parser)
     else {
       val big = parser.getBigIntegerValue
       if (big.signum > 0 && big.bitLength <= 64) null else ConversionError(s"${shown(big)} does not fit into 64 bits")
