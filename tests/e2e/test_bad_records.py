@@ -43,7 +43,7 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], bytes | None], str]] = {
     "missing key": (lambda e: json_of(n=e["n"], f=e["f"], at=e["at"]), "field 'id' is missing"),
     "null key": (lambda e: json_of(**{**e, "id": None}), "field 'id' is null"),
     "missing field": (lambda e: json_of(id=e["id"], f=e["f"], at=e["at"]), "field 'n' is missing"),
-    "NaN": (lambda e: json_of(**{**e, "f": float("nan")}), "invalid JSON: Non-standard token 'NaN'"),
+    "NaN": (lambda e: json_of(**{**e, "f": float("nan")}), "invalid JSON: NaN is not a number in JSON"),
     "an infinite number": (
         lambda e: json_of(**{**e, "f": "1e999"}).replace(b'"1e999"', b"1e999"),
         "field 'f': 1e999 does not fit into a 64-bit float",

@@ -124,11 +124,11 @@ def test_records_are_deduplicated_filtered_and_routed_by_a_field_of_the_key(
     assert keyed.query("SELECT `_key.id`, `_key.shop.code` FROM {db}.of_a") == [(2, "a")]
     assert [(reason.partition(": field")[0].partition(" '")[0], key) for reason, key, _ in dead_letters(keyed)] == [
         ("field", None),
-        ("key: invalid JSON: Unrecognized token", b"k-1"),
+        ("key: invalid JSON:", b"k-1"),
         ("key: invalid JSON: not in UTF-8, at byte 1", b"\xff\0"),
         ("key", json_key("1")),
         ("key", b"{}"),
-        ("invalid JSON: Unrecognized token", json_key(3)),
+        ("invalid JSON:", json_key(3)),
     ]
     assert [value for *_, value in dead_letters(keyed)] == [b'{"name":"x"}'] * 5 + [b"no"]
     require_exact(keyed, spark)

@@ -64,10 +64,10 @@ def test_good_records_become_typed_fields(spark: SparkSession) -> None:
 REFUSED: list[tuple[bytes | None, str]] = [
     (None, "the record has no value"),
     (b"", "the record's value is empty"),
-    (b"nope", "invalid JSON: Unrecognized token 'nope'"),
-    (b'{"id":"x","n":1', "invalid JSON: Unexpected end-of-input"),
+    (b"nope", "invalid JSON: 'nope' is no value (a text needs double quotes), at byte 0"),
+    (b'{"id":"x","n":1', "invalid JSON: it ends too early, at byte 15"),
     (b'{"id":"x","n":1} {}', "invalid JSON: something follows the object"),
-    (b'{"id":"x","n":1,"f":NaN}', "invalid JSON: Non-standard token 'NaN'"),
+    (b'{"id":"x","n":1,"f":NaN}', "invalid JSON: NaN is not a number in JSON (send null, or a text), at byte 23"),
     (b'{"id":"\xff","n":1}', "invalid JSON: not in UTF-8, at byte 7"),
     (b"[1]", "not a JSON object but array"),
     (b'{"id":"x"}', "field 'n' is missing"),
@@ -75,7 +75,14 @@ REFUSED: list[tuple[bytes | None, str]] = [
     (b'{"id":1,"n":1}', "field 'id': expected string, got number"),
     (b'{"id":"x","n":"1"}', "field 'n': expected int, got string"),
     (b'{"id":"x","n":3.7}', "field 'n': expected int, got 3.7"),
-    (b'{"id":"x","n":true}', "field 'n': expected int, got bool"),
+    (
+        b'{"id":"x","n":true}',
+        "field 'n': expected int, got bool (declare it as bool, and output b ? 1 : 0 in a transform)",
+    ),
+    (
+        b'{"id":"x","n":1,"b":0}',
+        "field 'b': expected bool, got number (declare it as int, and output n == 1 in a transform)",
+    ),
     (b'{"id":"x","n":9223372036854775808}', "field 'n': 9223372036854775808 does not fit into 64 bits"),
     (b'{"id":"x","n":1e999999999}', "field 'n': 1e999999999 does not fit into 64 bits"),
     (b'{"id":"x","n":1e2147483647}', "field 'n': 1e2147483647 does not fit into 64 bits"),
@@ -106,6 +113,43 @@ REFUSED: list[tuple[bytes | None, str]] = [
     (b'{"id":"x","n":1,"more":1e' + b"9" * 1_000_000 + b"}", "invalid JSON: a number of more than 1000 digits"),
     (b'{"id":"x","n":1,"' + b"k" * 1_000_000 + b'":1}', "invalid JSON: a name of more than 50000 bytes"),
 ]
+
+
+# JSON with a mistake -> what is said, in no word of the parser's.
+MISTAKES: dict[bytes, str] = {
+    b'{"f":-Infinity}': "-Infinity is not a number in JSON (send null, or a text)",
+    b'{"f":[NaN]}': "NaN is not a number in JSON (send null, or a text)",
+    b'{"f":-NaN}': "no digit follows a minus sign",
+    b'{"f":+1}': "a number begins with +",
+    b'{"f":-01}': "a number begins with a needless 0",
+    b'{"f":.5}': "'.' where a value belongs",
+    b'{"f":5.}': "no digit follows the point of a number",
+    b'{"f":1e}': "no digit follows the e of a number",
+    b'{"f":0x1F}': "'x' where a comma or the end belongs",
+    b'{"f":': "it ends too early",
+    b'{"f":"\\': "it ends too early",
+    b'{"f":1,}': "'}' where a name in double quotes belongs",
+    b"{'f':1}": "''' where a name in double quotes belongs",
+    b'{"f" 1}': "'1' where a colon belongs",
+    b'{"f":[1 2]}': "'2' where a comma or the end belongs",
+    b'{"f":[1,]}': "']' where a value belongs",
+    b'{"f":[1}': "'}' where ']' belongs",
+    b'{"f":1}}': "'}' closes nothing",
+    b'{"f":True}': "'True' is no value (a text needs double quotes)",
+    '{"f":\u00e9}'.encode(): "a character that is in no text (a text needs double quotes)",
+    b'{"f":1}\0': "a control character (code 0) that is in no text",
+    b'{"f":"a\nb"}': "a text has a control character (code 10) that is not escaped",
+    b'{"f":"a\\xb"}': "the escape \\x, which JSON does not have",
+    b'{"f":"\\u12"}': "\\u without four hexadecimal digits",
+    b'// f\n{"f":1}': "a comment, which JSON does not have",
+    b'{/* f */"f":1}': "a comment, which JSON does not have",
+}
+
+
+def test_what_is_wrong_with_json_is_said_in_its_own_words(spark: SparkSession) -> None:
+    rows = decoded(spark, [*MISTAKES])
+    found = {value: row.error.reason.rpartition(", at byte ")[0] for value, row in zip(MISTAKES, rows, strict=True)}
+    assert found == {value: f"invalid JSON: {words}" for value, words in MISTAKES.items()}
 
 
 def test_refused_records_say_why(spark: SparkSession) -> None:

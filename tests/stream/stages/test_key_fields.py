@@ -85,7 +85,7 @@ REFUSED: list[tuple[bytes | None, str]] = [
     (None, "field '_key.id' is missing: the record has no key"),
     (b"", "key: the record's key is empty"),
     (b"17", "key: not a JSON object but number"),
-    (b"k-17", "key: invalid JSON: Unrecognized token 'k'"),
+    (b"k-17", "key: invalid JSON: 'k' is no value"),
     (b"\xff\0", "key: invalid JSON: not in UTF-8"),
     (b'{"id":1,"more":"\xc0\xaf"}', "key: invalid JSON: not in UTF-8, at byte 16"),
     (b"{}", "key: field 'id' is missing"),

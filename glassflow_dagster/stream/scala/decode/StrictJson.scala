@@ -76,9 +76,7 @@ class StrictJson(spec: String, part: String) extends Serializable {
     } catch {
       case e: StreamConstraintsException => return utf8(beyondBounds(e))
       case e: com.fasterxml.jackson.core.JsonProcessingException =>
-        return utf8(
-          s"invalid JSON: ${e.getOriginalMessage.takeWhile(_ != '\n')}, at byte ${e.getLocation.getByteOffset}"
-        )
+        return utf8(s"${JsonProblem.of(e)}, at byte ${e.getLocation.getByteOffset}")
       case e: java.io.IOException => return utf8(s"invalid JSON: ${e.getMessage}")
     } finally parser.close()
     firstProblem(found, problems)
@@ -192,8 +190,16 @@ class StrictJson(spec: String, part: String) extends Serializable {
         val start = parser.currentTokenLocation().getByteOffset.toInt
         parser.skipChildren()
         slice(bytes, start, parser)
-      case _ => Refused(s"expected ${called(kind)}, got ${describe(parser)}")
+      case _ => Refused(s"expected ${called(kind)}, got ${describe(parser)}${remedy(kind, token)}")
     }
+
+  /** What to do where a bool is sent as a number, or a whole number as a bool. */
+  private def remedy(kind: String, token: JsonToken): String = (kind, token) match {
+    case ("bool", JsonToken.VALUE_NUMBER_INT) => " (declare it as int, and output n == 1 in a transform)"
+    case ("int" | "uint", JsonToken.VALUE_TRUE | JsonToken.VALUE_FALSE) =>
+      " (declare it as bool, and output b ? 1 : 0 in a transform)"
+    case _ => ""
+  }
 
   /** The bytes from `start` to the parser's position, as text. */
   private def slice(bytes: Array[Byte], start: Int, parser: JsonParser): UTF8String =

@@ -29,11 +29,9 @@ final class OtlpJson(kind: MessageType) {
       if (parser.nextToken() != null) throw new Refusal("invalid JSON: something follows the object")
       request
     } catch {
-      case error: StreamConstraintsException =>
-        throw new Refusal(s"invalid JSON: ${error.getOriginalMessage.takeWhile(_ != '(').trim}")
+      case error: StreamConstraintsException => throw new Refusal(StrictJson.beyondBounds(error))
       case error: JsonProcessingException =>
-        val at = error.getLocation.getByteOffset
-        throw new Refusal(s"invalid JSON: ${error.getOriginalMessage.takeWhile(_ != '\n')}, at byte $at")
+        throw new Refusal(s"${JsonProblem.of(error)}, at byte ${error.getLocation.getByteOffset}")
       case error: java.io.IOException => throw new Refusal(s"invalid JSON: ${error.getMessage}")
     } finally parser.close()
   }

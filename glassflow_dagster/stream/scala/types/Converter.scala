@@ -123,8 +123,7 @@ abstract class Converter(val is: ColumnSpec) {
       if (error == null && parser.nextToken() != null) ConversionError("invalid JSON: something follows its end")
       else error
     } catch {
-      case e: com.fasterxml.jackson.core.JsonProcessingException =>
-        ConversionError(s"invalid JSON: ${e.getOriginalMessage.takeWhile(_ != '\n')}")
+      case e: com.fasterxml.jackson.core.JsonProcessingException => ConversionError(JsonProblem.of(e))
     } finally parser.close()
   }
 
@@ -132,7 +131,10 @@ abstract class Converter(val is: ColumnSpec) {
     if (is.nullable) {
       out.isNull(true)
       null
-    } else ConversionError("null, but the column is not Nullable")
+    } else ConversionError(s"null, but the column is not Nullable ($nullRemedy)")
+
+  /** What to do about null in a column that takes none. */
+  protected def nullRemedy: String = "make it so, give the field a default, or output field ?? VALUE in a transform"
 
   /** The value at the parser's position, inside a nested value. */
   final def json(parser: JsonParser, bytes: Array[Byte], out: RowBinary): ConversionError =
@@ -161,11 +163,14 @@ abstract class Converter(val is: ColumnSpec) {
 
   protected final def notNull(out: RowBinary): Unit = if (is.nullable) out.isNull(false)
 
-  private def not(got: String): ConversionError = ConversionError(s"expected $wanted, got $got")
+  protected final def not(got: String): ConversionError = ConversionError(s"expected $wanted, got $got")
 }
 
 object Converter {
   val HALF_CHARACTER: ConversionError = ConversionError("holds half a surrogate pair, which is not a character")
+
+  val OUTPUT_NUMBER = "bool (output b ? 1 : 0 in a transform)"
+  val OUTPUT_BOOL = "number (output n == 1 in a transform)"
 
   // The most characters of a value in a reason, and of a name in a path.
   private val SHOWN_CHARACTERS = 100
@@ -262,6 +267,7 @@ class Integers(is: ColumnSpec) extends Converter(is) {
   private val greatestLong: Long = greatest.min(BigInteger.valueOf(Long.MaxValue)).longValue
 
   override protected def wanted: String = "a whole number"
+  override protected def putTruth(value: Boolean, out: RowBinary): ConversionError = not(OUTPUT_NUMBER)
 
   override protected def putInteger(value: Long, out: RowBinary): ConversionError =
     if (value < least || value > greatestLong) outOfRange(value)
@@ -303,6 +309,7 @@ class BigIntegers(is: ColumnSpec) extends Converter(is) {
   private val signed = !is.name.startsWith("U")
 
   override protected def wanted: String = "a whole number"
+  override protected def putTruth(value: Boolean, out: RowBinary): ConversionError = not(OUTPUT_NUMBER)
 
   override protected def putInteger(value: Long, out: RowBinary): ConversionError = put(BigInteger.valueOf(value), out)
 
@@ -458,6 +465,7 @@ object Decimals {
 
 class Bools(is: ColumnSpec) extends Converter(is) {
   override protected def wanted: String = "bool"
+  override protected def putInteger(value: Long, out: RowBinary): ConversionError = not(OUTPUT_BOOL)
 
   override protected def putTruth(value: Boolean, out: RowBinary): ConversionError = {
     out.int8(if (value) 1 else 0)
@@ -502,24 +510,30 @@ class FixedStrings(is: ColumnSpec) extends Converter(is) {
     } else ConversionError(s"${quoted(value)} is too long: ${value.numBytes} bytes are too many for ${is.base}")
 }
 
-/** UUIDs, from their text: its first 16 digits and its last 16, each as a number of 64 bits. */
+/** UUIDs, from their text, with the four dashes or, as in ClickHouse, without them: its first 16 digits and its last
+  * 16, each as a number of 64 bits.
+  */
 class Uuids(is: ColumnSpec) extends Converter(is) {
+  import Uuids._
+
   override protected def wanted: String = "a UUID"
 
-  override protected def putText(value: UTF8String, out: RowBinary): ConversionError =
-    if (isUuid(value)) {
-      out.int64(half(value, 0, 18))
-      out.int64(half(value, 19, 36))
+  override protected def putText(value: UTF8String, out: RowBinary): ConversionError = {
+    val hasDashes = value.numBytes == LENGTH
+    if ((hasDashes || value.numBytes == DIGITS) && isUuid(value, hasDashes)) {
+      val middle = if (hasDashes) MIDDLE else DIGITS / 2
+      out.int64(half(value, 0, middle))
+      out.int64(half(value, middle, value.numBytes))
       null
-    } else ConversionError(s"${quoted(value)} is not a UUID")
+    } else ConversionError(s"${quoted(value)} is not a UUID (32 hexadecimal digits, grouped 8-4-4-4-12 or not at all)")
+  }
 
-  private def isUuid(value: UTF8String): Boolean = {
-    if (value.numBytes != 36) return false
+  private def isUuid(value: UTF8String, hasDashes: Boolean): Boolean = {
     var i = 0
-    while (i < 36) {
+    while (i < value.numBytes) {
       val byte = value.getByte(i)
-      val right = if (i == 8 || i == 13 || i == 18 || i == 23) byte == '-' else Character.digit(byte.toChar, 16) >= 0
-      if (byte < 0 || !right) return false
+      val isDash = hasDashes && (i == 8 || i == 13 || i == 18 || i == 23)
+      if (byte < 0 || (if (isDash) byte != '-' else Character.digit(byte.toChar, 16) < 0)) return false
       i += 1
     }
     true
@@ -535,6 +549,13 @@ class Uuids(is: ColumnSpec) extends Converter(is) {
     }
     number
   }
+}
+
+object Uuids {
+  // The characters of a UUID with dashes, where its second half begins (with a dash), and its digits.
+  private final val LENGTH = 36
+  private final val MIDDLE = 18
+  private final val DIGITS = 32
 }
 
 class Enums(is: ColumnSpec) extends Converter(is) {
@@ -564,13 +585,21 @@ class Dates(is: ColumnSpec) extends Converter(is) {
 
   override protected def putText(value: UTF8String, out: RowBinary): ConversionError = {
     val day = Instants.parseDay(value)
-    if (day == null || day < firstDay || day > lastDay)
+    if (day == null && hasTime(value))
+      ConversionError(
+        s"${quoted(value)} has a time of day, which ${is.name} does not keep (output field[:10] in a transform)"
+      )
+    else if (day == null || day < firstDay || day > lastDay)
       ConversionError(s"${quoted(value)} is not a date from $first to $last")
     else {
       if (isShort) out.int16(day.toInt) else out.int32(day.toInt)
       null
     }
   }
+
+  /** Whether it is a time whose first ten characters are a date. */
+  private def hasTime(value: UTF8String): Boolean =
+    Instants.parseDay(value.substring(0, 10)) != null && Instants.parse(value) != null
 }
 
 /** DateTime and DateTime64, from texts (see Instants) and from numbers, as seconds since 1970. Digits of the fraction
@@ -594,31 +623,32 @@ class Times(is: ColumnSpec) extends Converter(is) {
 
   override protected def putText(value: UTF8String, out: RowBinary): ConversionError = {
     val time = Instants.parse(value)
-    if (time == null) error(quoted(value)) else put(time.seconds, time.nanos, quoted(value), out)
+    if (time == null) error(quoted(value)) else put(time.seconds, time.nanos, out, quoted(value), "")
   }
 
-  override protected def putInteger(value: Long, out: RowBinary): ConversionError = put(value, 0, s"'$value'", out)
+  override protected def putInteger(value: Long, out: RowBinary): ConversionError =
+    put(value, 0, out, s"'$value'", SECONDS)
 
   override protected def putReal(value: Double, out: RowBinary): ConversionError =
-    if (!(value >= first && value < last + 1.0)) error(s"'$value'")
+    if (!(value >= first && value < last + 1.0)) outside(s"'$value'", SECONDS)
     else {
       // Doubles of this size are exact to about a microsecond.
       val micros = new Number(value * 1000000).setScale(0, java.math.RoundingMode.HALF_UP).longValue
-      put(Math.floorDiv(micros, 1000000L), Math.floorMod(micros, 1000000L).toInt * 1000, s"'$value'", out)
+      put(Math.floorDiv(micros, 1000000L), Math.floorMod(micros, 1000000L).toInt * 1000, out, s"'$value'", SECONDS)
     }
 
   override protected def putNumber(value: Number, out: RowBinary): ConversionError = {
     // Checked first, so that a number such as 1e-2147483647 is not expanded.
-    if (leadingDigits(value) > 11 || value.scale > 1000) return error(s"'${shown(value)}'")
+    if (leadingDigits(value) > 11 || value.scale > 1000) return outside(s"'${shown(value)}'", SECONDS)
     val nanos = value.setScale(9, java.math.RoundingMode.FLOOR).unscaledValue.divideAndRemainder(BILLION)
     val before = nanos(1).signum < 0
     val seconds = nanos(0).longValue - (if (before) 1 else 0)
-    put(seconds, nanos(1).intValue + (if (before) 1000000000 else 0), s"'${shown(value)}'", out)
+    put(seconds, nanos(1).intValue + (if (before) 1000000000 else 0), out, s"'${shown(value)}'", SECONDS)
   }
 
-  /** nanos: those after the second. */
-  private def put(seconds: Long, nanos: Int, shown: => String, out: RowBinary): ConversionError =
-    if (seconds < first || seconds > last) error(shown)
+  /** nanos: those after the second; shown, unit: the value, and what a number counts, for an error. */
+  private def put(seconds: Long, nanos: Int, out: RowBinary, shown: => String, unit: String): ConversionError =
+    if (seconds < first || seconds > last) outside(shown, unit)
     else {
       if (isShort) out.int32(seconds.toInt) else out.int64(seconds * unitsPerSecond + nanos / nanosUnit)
       null
@@ -627,6 +657,13 @@ class Times(is: ColumnSpec) extends Converter(is) {
   private def error(shown: String): ConversionError =
     ConversionError(s"$shown is not a time that ${is.base} holds (write 2024-10-28T10:00:05Z, or seconds since 1970)")
 
+  private def outside(shown: String, unit: String): ConversionError = ConversionError(
+    s"$shown is not a time that ${is.base} holds ($unit${readable(first)} to ${readable(last)})"
+  )
+
+  private def readable(seconds: Long): String = java.time.Instant.ofEpochSecond(seconds).toString
+
+  private def SECONDS = "seconds since 1970, "
   private def pow10(n: Int): Long = Number.ONE.scaleByPowerOfTen(n).longValueExact
   private def BILLION: BigInteger = BigInteger.valueOf(1000000000L)
 }

@@ -9,6 +9,8 @@ class Arrays(is: ColumnSpec) extends Converter(is) {
   private val elements = Converter(is.inner.head)
 
   override protected def wanted: String = "array"
+  override protected def nullRemedy: String =
+    "no Array can be; output field ?? [] in a transform, with output_type array"
 
   override protected def putArray(parser: JsonParser, json: Array[Byte], out: RowBinary): ConversionError = {
     val start = out.length
@@ -100,6 +102,7 @@ class Tuples(is: ColumnSpec) extends Converter(is) {
   private val indexes = names.zipWithIndex.toMap
 
   override protected def wanted: String = if (names.isEmpty) "array" else "object or array"
+  override protected def nullRemedy: String = "make it so, or output field ?? VALUE in a transform"
 
   override protected def putArray(parser: JsonParser, json: Array[Byte], out: RowBinary): ConversionError = {
     var i = 0
@@ -149,6 +152,7 @@ class JsonObjects(is: ColumnSpec) extends Converter(is) {
     }.toMap
 
   override protected def wanted: String = "object"
+  override protected def nullRemedy: String = "make it so, or output field ?? {} in a transform"
   override def text(value: UTF8String, out: RowBinary): ConversionError = jsonValue(value, out)
 
   override protected def putMembers(parser: JsonParser, json: Array[Byte], out: RowBinary): ConversionError = {
