@@ -15,9 +15,10 @@ MAX_DICTIONARY_VALUES = 50
 MAX_DICTIONARY_SHARE = 0.1
 MIN_SAMPLE_FOR_DICTIONARY = 50
 MILLISECOND_DIGITS, MICROSECOND_DIGITS = 3, 6  # digits after the second; Spark's timestamps have microseconds
-# A number in this range, 2001 to 2100, counts as seconds since 1970; smaller ones are counts, larger ones milliseconds.
+# A number in this range, 2001 to 2100, counts as seconds since 1970; smaller ones are counts, larger ones finer units.
 _SECONDS = (1_000_000_000, 4_102_444_800)
-_MILLISECONDS = (_SECONDS[0] * 1000, _SECONDS[1] * 1000)
+# A number in this range, 1980 to 2100, counts as days since 1970; smaller ones are days of a month or year.
+_DAYS = (3653, 47_482)
 _MEMBERS_SHOWN = 3  # of an object in an array, in a remark
 _YEARS = (1900, 2299)  # range of DateTime64 and Date32. Source: ClickHouse's documentation of its date types.
 _DATE_YEARS = (1970, 2148)  # the years that Date holds completely
@@ -32,10 +33,32 @@ _TIME = re.compile(
 )
 _PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLAIN_PATH = re.compile(rf"{_PLAIN.pattern}(\.{_PLAIN.pattern})*", re.ASCII)
-_TIME_NAME = re.compile(r"(?:^|_)(?:at|time|ts|timestamp|date|datetime|created|updated|modified)$")
+_TIME_NAME = re.compile(
+    r"(?:^|_)(?:at|time|ts|timestamp|date|datetime|created|updated|modified)"
+    r"(?:_(?P<unit>s|secs?|seconds|ms|millis|milliseconds|us|micros|microseconds|ns|nanos|nanoseconds))?$"
+)
+_DAY_NAME = re.compile(r"(?:^|_)(?:date|days?)$")
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 _NUMBER_COLUMNS: dict[FieldKind, str] = {"int": "Int64", "uint": "UInt64", "float": "Float64"}
+
+
+@dataclass(frozen=True)
+class _TimeUnit:
+    """A unit of numbers since 1970: how its short names begin, and the function of expressions that reads it."""
+
+    name: str
+    per_second: int
+    beginnings: tuple[str, ...]
+    function: str
+    column: str
+
+
+_TIME_UNITS = (
+    _TimeUnit("milliseconds", 10**3, ("ms", "milli"), "fromUnixMilli", "DateTime64(3)"),
+    _TimeUnit("microseconds", 10**6, ("us", "micro"), "fromUnixMicro", "DateTime64(6)"),
+    _TimeUnit("nanoseconds", 10**9, ("ns", "nano"), "fromUnixNano", "DateTime64(9)"),
+)
 
 
 @dataclass(frozen=True)
@@ -82,27 +105,45 @@ def _column_of_values(field: Field) -> ColumnChoice:
         return _map(values, required=field.required)
     if kind == "string":
         return _text(values)
-    return _number(field.name, kind, values)
+    return _number(field, values)
 
 
-def _number(name: str, kind: FieldKind, values: Sequence[float]) -> ColumnChoice:
+def _number(field: Field, values: Sequence[float]) -> ColumnChoice:
     """Choose the type of a number column for values of this kind, with a remark where digits or a unit may be lost.
 
-    A name and values that look like a time in seconds since 1970 give a DateTime; in milliseconds, only a remark.
+    A name and values that look like a time in seconds since 1970 give a DateTime; in another unit, only a remark.
     """
-    if _TIME_NAME.search(snake_case(name)):
-        least, greatest = min(values), max(values)
-        if _SECONDS[0] <= least and greatest <= _SECONDS[1]:
-            return ColumnChoice("DateTime64(3)" if kind == "float" else "DateTime", "seconds since 1970")
-        if _MILLISECONDS[0] <= least and greatest <= _MILLISECONDS[1]:
-            remark = "looks like milliseconds since 1970, which no time column accepts"
-            return ColumnChoice(_NUMBER_COLUMNS[kind], remark)
+    kind, least, greatest = field.kind, min(values), max(values)
+    name = snake_case(field.name)
+    time_name = _TIME_NAME.search(name)
+    if time_name and (time_name["unit"] or "s").startswith("s") and _SECONDS[0] <= least and greatest <= _SECONDS[1]:
+        return ColumnChoice("DateTime64(3)" if kind == "float" else "DateTime", "seconds since 1970")
+    if time_name and (unit := _time_unit(time_name["unit"] or "", least, greatest)):
+        return ColumnChoice(_NUMBER_COLUMNS[kind], _since_1970(field, unit.name, unit.function, unit.column))
+    if kind == "int" and _DAY_NAME.search(name) and _DAYS[0] <= least and greatest <= _DAYS[1]:
+        return ColumnChoice("Int64", _since_1970(field, "days", "fromUnixDay", "Date"))
     remark = ""
     if kind == "float" and any(isinstance(value, int) and not _is_exact(value) for value in values):
         remark = (
             "some whole numbers have too many digits for a float and become dead letters; a decimal keeps 76 digits"
         )
     return ColumnChoice(_number_column(kind, values), remark)
+
+
+def _time_unit(word: str, least: float, greatest: float) -> _TimeUnit | None:
+    """Return the unit in which numbers can be times of 2001 to 2100. word: the unit in the field's name, or ''."""
+    for unit in _TIME_UNITS:
+        first, last = (seconds * unit.per_second for seconds in _SECONDS)
+        if first <= least and greatest <= last and (not word or word.startswith(unit.beginnings)):
+            return unit
+    return None
+
+
+def _since_1970(field: Field, unit: str, function: str, column: str) -> str:
+    """Return a remark on numbers since 1970: the output of a transform that a column of times takes."""
+    is_plain = field.kind != "float" and _PLAIN_PATH.fullmatch(field.name)
+    call = f"{function}({field.name})" if is_plain else f"{function} of a whole number"
+    return f"{unit} since 1970; {column} takes {call}, an output of a transform"
 
 
 def _is_exact(number: int) -> bool:

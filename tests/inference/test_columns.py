@@ -52,7 +52,27 @@ def test_the_values_decide_about_the_type(values: list[Any], kind: str) -> None:
     [
         ("created_at", [1_700_000_000], "DateTime", "seconds since 1970"),
         ("payload.eventTime", [1_700_000_000.25], "DateTime64(3)", "seconds since 1970"),
-        ("ts", [1_700_000_000_000], "Int64", "milliseconds since 1970"),
+        ("ts_s", [1_700_000_000], "DateTime", "seconds since 1970"),
+        (
+            "after.ts",
+            [1_700_000_000_000],
+            "Int64",
+            "milliseconds since 1970; DateTime64(3) takes fromUnixMilli(after.ts), an output of a transform",
+        ),
+        (
+            "__source_ts_us",
+            [1_700_000_000_000_000],
+            "Int64",
+            "DateTime64(6) takes fromUnixMicro(__source_ts_us), an",
+        ),
+        ("createdNanos", [1_700_000_000_000_000_001], "Int64", "fromUnixNano(createdNanos)"),
+        ("created at", [1_700_000_000_000], "Int64", "fromUnixMilli of a whole number, an output of a transform"),
+        ("ts", [1_700_000_000_000.5], "Float64", "fromUnixMilli of a whole number, an output of a transform"),
+        ("order_date", [20_455, 19_000], "Int64", "days since 1970; Date takes fromUnixDay(order_date), an"),
+        ("day", [31, 20_455], "Int64", ""),
+        # Of another unit than its name says.
+        ("time_ms", [1_700_000_000], "Int64", ""),
+        ("ts_us", [1_700_000_000_000], "Int64", ""),
         ("ts", [7], "Int64", ""),
         ("account", [1_700_000_000], "Int64", ""),
         ("big", [2**64], "UInt128", ""),

@@ -70,10 +70,16 @@ _KINDS_TAKEN: dict[str, tuple[FieldKind, ...]] = {
 
 # Column type -> kinds of field that it does not take, and the expression that makes it a value of them.
 _CONVERSIONS: dict[str, tuple[tuple[tuple[FieldKind, ...], str], ...]] = {
-    "Bool": ((("int", "uint"), "{} == 1"),),
-    **dict.fromkeys((*_INTEGERS, *_BIG_INTEGERS), ((("bool",), "{} ? 1 : 0"),)),
-    **dict.fromkeys(("Date", "Date32"), ((("int", "uint", "float"), "toDate({})"),)),
-    "String": ((("int", "uint", "bool"), "toString({})"),),
+    "Bool": ((("int", "uint"), "{0} == 1"),),
+    **dict.fromkeys((*_INTEGERS, *_BIG_INTEGERS), ((("bool",), "{0} ? 1 : 0"),)),
+    **dict.fromkeys(
+        ("Date", "Date32"),
+        (
+            (("int", "uint"), "toDate({0}) of seconds or fromUnixDay({0}) of days since 1970"),
+            (("float",), "toDate({0})"),
+        ),
+    ),
+    "String": ((("int", "uint", "bool"), "toString({0})"),),
 }
 
 _WRAPPERS = ("Nullable", "LowCardinality")

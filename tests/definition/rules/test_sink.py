@@ -149,7 +149,7 @@ def test_an_engine_for_any_table_is_taken_over_by_routes(tmp_path: Path, engine:
     [
         ("int", "Bool", "n == 1"),
         ("bool", "Nullable(UInt8)", "n ? 1 : 0"),
-        ("int", "Date", "toDate(n)"),
+        ("int", "Date", "toDate(n) of seconds or fromUnixDay(n) of days since 1970"),
         ("uint", "LowCardinality(String)", "toString(n)"),
         ("string", "Bool", None),
     ],

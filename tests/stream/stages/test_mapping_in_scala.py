@@ -243,6 +243,11 @@ DOES_NOT_FIT: list[tuple[str, str, Any, str]] = [
     ("float", "DateTime64(3)", 1e18, "'1.0E18' is not a time"),
     ("int", "DateTime64(3)", 10413792000,
      "'10413792000' is not a time that DateTime64(3) holds (seconds since 1970, 1900-01-01T00:00:00Z to 2299-12-31"),
+    ("int", "DateTime64(3)", 1730109605123,
+     "'1730109605123' is not a time that DateTime64(3) holds (output fromUnixMilli(field) in a transform; seconds sin"),
+    ("int", "DateTime", 1730109605123456, "'1730109605123456' is not a time that DateTime holds (output fromUnixMi"),
+    ("int", "DateTime", 1730109605123456789,
+     "'1730109605123456789' is not a time that DateTime holds (output fromUnixNano(field)"),
     ("string", "DateTime64(9)", "2263-01-01T00:00:00Z", "'2263-01-01T00:00:00Z' is not a time that DateTime64(9)"),
     # For nested values the reason names the position.
     ("array", "Array(Int8)", [1, 2, 300], "[2]: 300 is out of range -128..127"),

@@ -125,6 +125,43 @@ def test_aliases_of_a_type_name_it_in_the_definition_and_in_the_table(
     ]
 
 
+# Column -> its type, and the expression for it, as docs/guides/definitions.md has them ("Conversions").
+CONVERSIONS = {
+    "day": ("Date", "at[:10]"), "utc_day": ("Date", "toDate(date(at).Unix())"), "of_seconds": ("Date32", "toDate(s)"),
+    "ms": ("DateTime64(3, 'UTC')", "fromUnixMilli(ms)"), "us": ("DateTime64(6, 'UTC')", "fromUnixMicro(us)"),
+    "ns": ("DateTime64(9, 'UTC')", "fromUnixNano(ns)"), "of_days": ("Date32", "fromUnixDay(days)"),
+    "truth": ("Bool", "one == 1"), "number": ("UInt8", "truth ? 1 : 0"), "written": ("String", "toString(s)"),
+    "braces": ("UUID", 'trim(braces, "{}")'), "urn": ("UUID", 'trimPrefix(urn, "urn:uuid:")'),
+    "nothing": ("Int64", "nothing ?? 0"), "none": ("Nullable(DateTime64(6))", "fromUnixMicro(nothing)"),
+    "tags": ("Array(String)", "tags ?? []"),
+}  # fmt: skip
+
+
+def test_the_expressions_of_the_guide_fill_columns_of_other_kinds(
+    create: Callable[..., None], write: Written, query: Callable[[str], list[Any]]
+) -> None:
+    create(", ".join(f"{name} {kind}" for name, (kind, _) in CONVERSIONS.items()))
+    id_text = "0b54e1c0-0000-4000-8000-000000000001"
+    event = {
+        "at": "2024-10-28T23:00:05-02:00", "s": 86_400, "ms": 1_730_109_605_123, "us": -1, "days": -703,
+        "ns": 1_730_109_605_123_456_789, "one": 1, "truth": True, "braces": f"{{{id_text}}}",
+        "urn": f"urn:uuid:{id_text}",
+    }  # fmt: skip
+    kinds = {bool: "bool", int: "int", str: "string"}
+    fields = {name: kinds[type(value)] for name, value in event.items()} | {
+        name: {"type": kind, "required": False} for name, kind in (("nothing", "int"), ("tags", "array"))
+    }
+    outputs = v3.stateless_transform(
+        TOPIC, *((name, text, "array" if name == "tags" else "") for name, (_, text) in CONVERSIONS.items())
+    )
+    write([event], fields, {name: kind for name, (kind, _) in CONVERSIONS.items()}, outputs)
+    row = (
+        "('2024-10-28','2024-10-29','1970-01-02','2024-10-28 10:00:05.123','1969-12-31 23:59:59.999999',"
+        f"'2024-10-28 10:00:05.123456789','1968-01-29',true,1,'86400','{id_text}','{id_text}',0,NULL,[])"
+    )
+    assert query("toString(tuple(*))") == [(row,)]
+
+
 NESTED = {"id": "int", "ports": "array"}
 PORTS = [{"host": "a", "port": 1}, {"host": "b", "port": 2, "other": 3}]
 

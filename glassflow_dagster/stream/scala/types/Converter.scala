@@ -627,7 +627,8 @@ class Times(is: ColumnSpec) extends Converter(is) {
   }
 
   override protected def putInteger(value: Long, out: RowBinary): ConversionError =
-    put(value, 0, out, s"'$value'", SECONDS)
+    if (value > last) outside(s"'$value'", s"${Times.remedy(value)}$SECONDS")
+    else put(value, 0, out, s"'$value'", SECONDS)
 
   override protected def putReal(value: Double, out: RowBinary): ConversionError =
     if (!(value >= first && value < last + 1.0)) outside(s"'$value'", SECONDS)
@@ -666,6 +667,19 @@ class Times(is: ColumnSpec) extends Converter(is) {
   private def SECONDS = "seconds since 1970, "
   private def pow10(n: Int): Long = Number.ONE.scaleByPowerOfTen(n).longValueExact
   private def BILLION: BigInteger = BigInteger.valueOf(1000000000L)
+}
+
+object Times {
+  // 2001 and 2100, in seconds since 1970.
+  private final val FIRST = 1000000000L
+  private final val LAST = 4102444800L
+  private val FUNCTIONS = Seq(1000L -> "fromUnixMilli", 1000000L -> "fromUnixMicro", 1000000000L -> "fromUnixNano")
+
+  /** What to do with a number that is such a time in milliseconds, microseconds or nanoseconds; empty for others. */
+  def remedy(value: Long): String = FUNCTIONS.collectFirst {
+    case (perSecond, function) if value / perSecond >= FIRST && value / perSecond <= LAST =>
+      s"output $function(field) in a transform; "
+  }.getOrElse("")
 }
 
 /** IPv4 addresses, as the number that their four bytes form. */
