@@ -117,11 +117,24 @@ def _checked(text: str) -> Checked | None:
 
 
 def _expected(checked: Checked, record: dict[str, Any]) -> tuple[Any, bool]:
+    # Numbers in JSON are floats.
+    read = {name: _with_floats(value) if FIELDS[name] in ("map", "array") else value for name, value in record.items()}
     try:
-        value = interpret(checked.root, record)
+        value = interpret(checked.root, read)
     except NoValueError:
         return None, True
     return value, False
+
+
+def _with_floats(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _with_floats(inner) for name, inner in value.items()}
+        case list():
+            return [_with_floats(inner) for inner in value]
+        case int() if not isinstance(value, bool):
+            return float(value)
+    return value
 
 
 def _agree(checked: Checked, result: Result, value: Any, *, fails: bool) -> bool:

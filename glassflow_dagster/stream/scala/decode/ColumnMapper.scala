@@ -13,8 +13,8 @@ import org.apache.spark.unsafe.types.UTF8String
   * the way than one.
   *
   * @param spec
-  *   JSON: [{"column": name, "kind": the field's kind, "type": see ColumnSpec, "in_struct": whether it is in
-  *   the first struct, "position": its place in that one or in the second}, ...]
+  *   JSON: [{"column": name, "kind": the field's kind, "type": see ColumnSpec, "in_struct": whether it is in the first
+  *   struct, "position": its place in that one or in the second}, ...]
   */
 class ColumnMapper(spec: String) extends Serializable {
   import ColumnMapper._

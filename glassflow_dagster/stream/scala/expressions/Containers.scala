@@ -25,8 +25,10 @@ final class ObjectTerm(val kind: String, val source: String, names: Array[UTF8St
   * count as the nearest one inside.
   */
 final class SliceTerm(val kind: String, val source: String, base: Term, start: Term, end: Term) extends Term {
+  private val isOfText = base.kind == "string"
+
   override def value(e: Evaluation): Any = base.notNil(e, this) match {
-    case text: UTF8String if base.kind == "string" =>
+    case text: UTF8String if isOfText =>
       val (from, to) = bounds(e, text.numChars)
       text.substring(from, to)
     case list: ListValue =>
@@ -89,8 +91,10 @@ final class MemberTerm(val kind: String, val source: String, base: Term, name: U
 /** `base[index]`, by a name or a number; a negative number counts from the end. */
 final class IndexTerm(val kind: String, val source: String, base: Term, index: Term, isOptional: Boolean)
     extends LinkTerm(base, isOptional) {
+  private val isByName = index.kind == "string"
+
   override protected def lookUp(container: Any, e: Evaluation): Any =
-    if (index.kind == "string") {
+    if (isByName) {
       val name = index.text(e, this)
       container match {
         case members: ObjectValue => members.get(name)

@@ -46,6 +46,14 @@ final class EqualTerm(val kind: String, val source: String, isEqual: Boolean, le
   override def value(e: Evaluation): Any = Values.same(left.value(e), right.value(e)) == isEqual
 }
 
+/** The same of two texts or two whole numbers. */
+final class SameTerm(val kind: String, val source: String, isEqual: Boolean, left: Term, right: Term) extends Term {
+  override def value(e: Evaluation): Any = {
+    val (one, other) = (left.value(e).asInstanceOf[AnyRef], right.value(e).asInstanceOf[AnyRef])
+    (if (one == null) other == null else one.equals(other)) == isEqual
+  }
+}
+
 /** `< <= > >=` of two numbers, texts, times or durations. */
 final class OrderTerm(val kind: String, val source: String, operator: String, left: Term, right: Term) extends Term {
   private val test: Int => Boolean = operator match {

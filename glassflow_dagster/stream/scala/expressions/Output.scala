@@ -3,6 +3,7 @@ package glassflow
 import java.math.BigInteger
 
 import com.fasterxml.jackson.databind.JsonNode
+import org.apache.spark.sql.types.Decimal
 import org.apache.spark.unsafe.types.UTF8String
 
 /** An expression whose value becomes a field like those of a decoded record.
@@ -37,44 +38,60 @@ final class Output(
     case computed => computed.value(_)
   }
 
+  private val isTime = term.kind == "time"
+
+  /** A value that is not nil as one of the field's kind; null where that does not hold it exactly. */
+  private val convert: Any => Any =
+    if (typeName == TEXT_LIST) textList
+    else kind match {
+      case "string" if isTime => time => TimeCalls.text(time.asInstanceOf[Long])
+      case "string" => Values.text
+      case "int" => long
+      case "uint" => unsigned
+      case "float" => if (isTime) _ => null else NumberCalls.realOrNull
+      case "bool" => truth
+      case "array" => {
+        case list: ListValue => JsonWriter.text(list)
+        case passed: UTF8String if term.kind == "array" => passed
+        case _ => null
+      }
+      case "map" => {
+        case members: ObjectValue => JsonWriter.text(members)
+        case passed: UTF8String if term.kind == "map" => passed
+        case _ => null
+      }
+      case "any" if term.isInstanceOf[FieldTerm] => identity
+      case "any" => JsonWriter.text
+      case "decimal" | "bigint" | "ubigint" => identity // the digits of a field; no other kind converts to these
+    }
+
   /** The value of the field's column; null for nil. Throws Refusal. */
   def value(e: Evaluation): Any = {
     val found = read(e)
     if (found == null) if (isCondition) throw new Refusal("nil is neither true nor false") else null
     else {
-      val converted = if (typeName == TEXT_LIST) textList(found) else convert(found)
+      val converted = convert(found)
       if (converted == null) throw new Refusal(s"the value is not of type ${if (typeName.isEmpty) kind else typeName}")
-      FieldTerm.ofColumn(converted)
+      converted
     }
   }
 
-  /** The value as one of the field's kind; null where that does not hold it exactly. */
-  private def convert(value: Any): Any = kind match {
-    case "string" => if (term.kind == "time") TimeCalls.text(value.asInstanceOf[Long]) else Values.text(value)
-    case "int" => Option(whole(value)).filter(_.bitLength < 64).map(_.longValue).orNull
-    case "uint" => Option(whole(value)).filter(number => number.signum >= 0 && number.bitLength <= 64).orNull
-    case "float" => if (term.kind == "time") null else NumberCalls.realOrNull(value)
-    case "bool" => truth(value)
-    case "array" => value match {
-        case list: ListValue => JsonWriter.text(list)
-        case passed: UTF8String if term.kind == "array" => passed
-        case _ => null
-      }
-    case "map" => value match {
-        case members: ObjectValue => JsonWriter.text(members)
-        case passed: UTF8String if term.kind == "map" => passed
-        case _ => null
-      }
-    case "any" => value match {
-        case passed: UTF8String if term.isInstanceOf[FieldTerm] => passed
-        case computed => JsonWriter.text(computed)
-      }
-    case "decimal" | "bigint" | "ubigint" => value // the digits of a field; no other kind converts to these
+  private def long(value: Any): Any = value match {
+    case number: java.lang.Long if !isTime => number
+    case other =>
+      val number = whole(other)
+      if (number == null || number.bitLength >= 64) null else number.longValue
+  }
+
+  private def unsigned(value: Any): Any = {
+    val number = whole(value)
+    if (number == null || number.signum < 0 || number.bitLength > 64) null
+    else Decimal(new java.math.BigDecimal(number), StrictJson.UINT_DIGITS, 0)
   }
 
   /** The exact value of a whole number, however it is written, or of the text of one; null for any other value. */
   private def whole(value: Any): BigInteger = value match {
-    case number: java.lang.Long if term.kind != "time" => BigInteger.valueOf(number)
+    case number: java.lang.Long if !isTime => BigInteger.valueOf(number)
     case number: BigInteger => number
     case number: NumberValue => number.whole
     case number: java.lang.Double if number == Math.rint(number) && Values.isFinite(number) =>

@@ -11,8 +11,8 @@ import scala.jdk.CollectionConverters._
 /** Evaluates the expressions of one stage for a record: a filter's condition, or the outputs of a transform.
   *
   * @param spec
-  *   JSON, as stream/stages/expressions_in_scala.py writes it: {"fields": [[kind, whether it is in the
-  *   first struct, its position there or in the second one], ...], "outputs": [...]}
+  *   JSON, as stream/stages/expressions_in_scala.py writes it: {"fields": [[kind, whether it is in the first struct,
+  *   its position there or in the second one], ...], "outputs": [...]}
   */
 class Program(spec: String) extends Serializable {
   @transient private lazy val tree = new ObjectMapper().readTree(spec)

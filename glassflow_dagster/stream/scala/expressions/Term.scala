@@ -24,10 +24,12 @@ import org.apache.spark.unsafe.types.UTF8String
   *   how many values it keeps, see Kept
   */
 final class Evaluation(fields: Int, kept: Int) {
-  private var struct: InternalRow = _
-  private var computed: InternalRow = _
-  // The values of fields that are JSON and of terms that occur several times, UNKNOWN until they are computed.
-  private val opened = new Array[Any](fields)
+  var struct: InternalRow = _
+  var computed: InternalRow = _
+  // The values of fields that are JSON, by the number of the field, and of terms that occur several times; UNKNOWN
+  // until
+  // they are computed.
+  val opened = new Array[Any](fields)
   val values = new Array[Any](kept)
   // What `#` stands for in each predicate that is being evaluated, the innermost last.
   private var elements = new Array[Any](4)
@@ -39,21 +41,6 @@ final class Evaluation(fields: Int, kept: Int) {
     depth = 0
     java.util.Arrays.fill(opened.asInstanceOf[Array[AnyRef]], Evaluation.UNKNOWN)
     java.util.Arrays.fill(values.asInstanceOf[Array[AnyRef]], Evaluation.UNKNOWN)
-  }
-
-  /** The row that has a field. */
-  def row(field: ProgramField): InternalRow = if (field.isInStruct) struct else computed
-
-  /** The value of a field that comes as JSON text; throws Refusal. */
-  def open(field: ProgramField): Any = {
-    val found = opened(field.number)
-    if (found.asInstanceOf[AnyRef] ne Evaluation.UNKNOWN) found
-    else {
-      val of = row(field)
-      opened(field.number) =
-        if (of.isNullAt(field.position)) null else JsonValues.read(of.getUTF8String(field.position))
-      opened(field.number)
-    }
   }
 
   /** What `#` stands for. */
@@ -145,35 +132,68 @@ final class LiteralTerm(val kind: String, val source: String, literal: Any) exte
   override def value(e: Evaluation): Any = literal
 }
 
-/** A field of the record, or the time of its batch. */
-final class FieldTerm(val kind: String, val source: String, field: ProgramField) extends Term {
-  private val index = field.position
-  private val read: InternalRow => Any = kind match {
-    case "int" | "time" => _.getLong(index)
-    case "uint" => _.getDecimal(index, StrictJson.UINT_DIGITS, 0).toJavaBigDecimal.toBigIntegerExact
-    case "float" => _.getDouble(index)
-    case "bool" => _.getBoolean(index)
-    case _ => _.getUTF8String(index)
-  }
-  private val isJson = FieldTerm.JSON(kind)
+/** A field of the record, or the time of its batch. Each type has a class of its own, which Java calls directly. */
+abstract class FieldTerm(val kind: String, val source: String, field: ProgramField) extends Term {
+  private val (isInStruct, position) = (field.isInStruct, field.position)
 
-  override def value(e: Evaluation): Any =
-    if (isJson)
-      try e.open(field)
-      catch { case refusal: Refusal => fail(refusal.getMessage) }
-    else passedOn(e)
+  protected def read(row: InternalRow, position: Int): Any
+
+  override def value(e: Evaluation): Any = passedOn(e)
 
   /** The field as the record has it: JSON is not opened. */
-  def passedOn(e: Evaluation): Any = {
-    val row = e.row(field)
-    if (row.isNullAt(index)) null else read(row)
+  final def passedOn(e: Evaluation): Any = {
+    val row = if (isInStruct) e.struct else e.computed
+    if (row.isNullAt(position)) null else read(row, position)
+  }
+}
+
+final class LongField(kind: String, source: String, field: ProgramField) extends FieldTerm(kind, source, field) {
+  override protected def read(row: InternalRow, position: Int): Any = row.getLong(position)
+}
+
+final class UnsignedField(kind: String, source: String, field: ProgramField) extends FieldTerm(kind, source, field) {
+  override protected def read(row: InternalRow, position: Int): Any =
+    row.getDecimal(position, StrictJson.UINT_DIGITS, 0).toJavaBigDecimal.toBigIntegerExact
+}
+
+final class DoubleField(kind: String, source: String, field: ProgramField) extends FieldTerm(kind, source, field) {
+  override protected def read(row: InternalRow, position: Int): Any = row.getDouble(position)
+}
+
+final class BooleanField(kind: String, source: String, field: ProgramField) extends FieldTerm(kind, source, field) {
+  override protected def read(row: InternalRow, position: Int): Any = row.getBoolean(position)
+}
+
+final class TextField(kind: String, source: String, field: ProgramField) extends FieldTerm(kind, source, field) {
+  override protected def read(row: InternalRow, position: Int): Any = row.getUTF8String(position)
+}
+
+/** A field that comes as JSON text, which is opened. */
+final class OpenedField(kind: String, source: String, field: ProgramField) extends FieldTerm(kind, source, field) {
+  override protected def read(row: InternalRow, position: Int): Any = row.getUTF8String(position)
+
+  override def value(e: Evaluation): Any = {
+    if (e.opened(field.number).asInstanceOf[AnyRef] eq Evaluation.UNKNOWN)
+      e.opened(field.number) = passedOn(e) match {
+        case null => null
+        case text: UTF8String =>
+          try JsonValues.read(text)
+          catch { case refusal: Refusal => fail(refusal.getMessage) }
+      }
+    e.opened(field.number)
   }
 }
 
 object FieldTerm {
 
-  /** The kinds of fields that come as JSON text. */
-  val JSON: Set[String] = Set("array", "map", "any")
+  def apply(kind: String, source: String, field: ProgramField): FieldTerm = kind match {
+    case "int" | "time" => new LongField(kind, source, field)
+    case "uint" => new UnsignedField(kind, source, field)
+    case "float" => new DoubleField(kind, source, field)
+    case "bool" => new BooleanField(kind, source, field)
+    case "array" | "map" | "any" => new OpenedField(kind, source, field)
+    case _ => new TextField(kind, source, field)
+  }
 
   /** The type of a field's column. */
   def dataType(kind: String): DataType = kind match {
@@ -183,12 +203,6 @@ object FieldTerm {
     case "bool" => BooleanType
     case "time" => TimestampType
     case _ => StringType
-  }
-
-  /** A value as that of a column of this kind. */
-  def ofColumn(value: Any): Any = value match {
-    case number: BigInteger => Decimal(new java.math.BigDecimal(number), StrictJson.UINT_DIGITS, 0)
-    case other => other
   }
 }
 

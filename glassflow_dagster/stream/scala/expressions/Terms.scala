@@ -51,7 +51,7 @@ final class Terms(
     def word(i: Int): String = part(i).asText
     node.get(0).asText match {
       case "literal" => new LiteralTerm(kind, source, Terms.literal(kind, part(0)))
-      case "field" => new FieldTerm(kind, source, fields(part(0).asInt))
+      case "field" => FieldTerm(kind, source, fields(part(0).asInt))
       case "pointer" => new PointerTerm(kind, "#")
       case "list" => new ListTerm(kind, source, operands(0), Program.elementKind(kind))
       case "object" =>
@@ -76,6 +76,8 @@ final class Terms(
   private def binary(kind: String, source: String, operator: String, left: Term, right: Term): Term = operator match {
     case "and" | "or" => new LogicTerm(kind, source, operator == "and", left, right)
     case "??" => new CoalesceTerm(kind, source, left, right)
+    case "==" | "!=" if left.kind == right.kind && (left.kind == "string" || left.kind == "int") =>
+      new SameTerm(kind, source, operator == "==", left, right)
     case "==" | "!=" => new EqualTerm(kind, source, operator == "==", left, right)
     case "in" => right match {
         case range: RangeTerm if left.kind == "int" || left.kind == "uint" => new InRangeTerm(kind, source, left, range)

@@ -84,16 +84,17 @@ object TimeCalls {
 
   /** A function of a whole number, of which nil is nil. Where it gives null, the number is no time that can be written.
     */
-  private def ofWhole(text: Long => UTF8String): Build = call => e => {
-    val number = call.arguments(0).value(e)
-    if (number == null) null
-    else {
-      val whole = wholeOrNull(number)
-      if (whole == null) call.fail(s"${call.arguments(0).source} is not a whole number")
-      val found = if (whole.bitLength < 64) text(whole.longValue) else null
-      if (found == null) call.fail("the value is not a time in the years 1 to 9999") else found
+  private def ofWhole(text: Long => UTF8String): Build = call =>
+    e => {
+      val number = call.arguments(0).value(e)
+      if (number == null) null
+      else {
+        val whole = wholeOrNull(number)
+        if (whole == null) call.fail(s"${call.arguments(0).source} is not a whole number")
+        val found = if (whole.bitLength < 64) text(whole.longValue) else null
+        if (found == null) call.fail("the value is not a time in the years 1 to 9999") else found
+      }
     }
-  }
 
   private def wholeOrNull(value: Any): BigInteger = value match {
     case number: NumberValue => number.whole

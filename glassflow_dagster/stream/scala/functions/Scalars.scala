@@ -36,17 +36,35 @@ object Scalars {
   /** The parts of a text between separators. The separator is not empty. */
   def split(text: UTF8String, separator: UTF8String): Array[Any] = {
     val (bytes, wanted) = (text.getBytes, separator.getBytes)
-    val parts = new scala.collection.mutable.ArrayBuffer[Any](4)
-    var (start, at) = (0, 0)
-    while (at <= bytes.length - wanted.length) {
-      if (begins(bytes, at, wanted)) {
-        parts += UTF8String.fromBytes(bytes, start, at - start)
-        at += wanted.length
-        start = at
-      } else at += 1
+    val parts = new Array[Any](occurrences(bytes, wanted) + 1)
+    var (part, start) = (0, 0)
+    while (part < parts.length - 1) {
+      val at = find(bytes, start, wanted)
+      parts(part) = UTF8String.fromBytes(bytes, start, at - start)
+      start = at + wanted.length
+      part += 1
     }
-    parts += UTF8String.fromBytes(bytes, start, bytes.length - start)
-    parts.toArray
+    parts(part) = UTF8String.fromBytes(bytes, start, bytes.length - start)
+    parts
+  }
+
+  private def occurrences(bytes: Array[Byte], wanted: Array[Byte]): Int = {
+    var (count, at) = (0, find(bytes, 0, wanted))
+    while (at >= 0) {
+      count += 1
+      at = find(bytes, at + wanted.length, wanted)
+    }
+    count
+  }
+
+  /** The first position of some bytes from `from` on; -1 where they are missing. */
+  private def find(bytes: Array[Byte], from: Int, wanted: Array[Byte]): Int = {
+    var at = from
+    while (at <= bytes.length - wanted.length) {
+      if (begins(bytes, at, wanted)) return at
+      at += 1
+    }
+    -1
   }
 
   private def begins(bytes: Array[Byte], at: Int, wanted: Array[Byte]): Boolean = {
