@@ -24,7 +24,7 @@ _MIB = 1024 * 1024
 
 # Memory of the search for duplicates in bytes per row. Measured on ClickHouse 26.9 with keys of 32 characters: 43 when
 # every key occurs once, 145 when every key occurs twice.
-_BYTES_A_ROW = 200
+BYTES_A_ROW = 200
 
 # Settings by which a user's profile may let a query at a limit return a partial result instead of an error, which could
 # not be told from a complete one.
@@ -58,7 +58,7 @@ ALL_KEYS = Share()
 
 def max_rows_at_once(checks: Checks) -> int:
     """Return the number of rows that a check may compare at once within its memory limit."""
-    return max(1, checks.max_memory_mib * _MIB // _BYTES_A_ROW)
+    return max(1, checks.max_memory_mib * _MIB // BYTES_A_ROW)
 
 
 def choose_share(rows: int, checks: Checks) -> Share:

@@ -29,7 +29,7 @@ from glassflow_dagster.stores.clickhouse.errors import ClickHouseUnreachable
 
 _POLL = 1.0  # seconds
 # A server that does not answer is not asked again for so long: a sensor looks at many pipelines one after the other.
-_AWAY_SECONDS = 30.0
+AWAY_SECONDS = 30.0
 # A connection -> its client: it asks the server for all its settings when it connects.
 _clients: dict[tuple[str, str], Client] = {}
 # A server's address -> when it may be asked again (clock of `time.monotonic`).
@@ -278,7 +278,7 @@ def _answering_client(config: PipelineConfig) -> Iterator[Client]:
         with _client(config) as client:
             yield client
     except ClickHouseUnreachable:
-        _ask_again[where] = time.monotonic() + _AWAY_SECONDS
+        _ask_again[where] = time.monotonic() + AWAY_SECONDS
         raise
 
 

@@ -28,7 +28,7 @@ from glassflow_dagster.runtime.process import start_of, started_with
 MARK = "GLASSFLOW_DRIVER"
 
 # After SIGKILL only the kernel can delay the end of a process.
-_DEATH_SECONDS = 10.0
+DEATH_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 
 
@@ -177,9 +177,9 @@ def end_remains(folder: Path) -> None:
 def _kill_all(find: Callable[[], dict[int, str]]) -> None:
     """Kill the processes that `find` returns (process id -> start time), until it returns none.
 
-    Raises `GlassflowError` when that takes longer than `_DEATH_SECONDS`.
+    Raises `GlassflowError` when that takes longer than `DEATH_SECONDS`.
     """
-    deadline = time.monotonic() + _DEATH_SECONDS
+    deadline = time.monotonic() + DEATH_SECONDS
     # Searched repeatedly: until it has ended, each of them may start more.
     while remains := find():
         if time.monotonic() > deadline:

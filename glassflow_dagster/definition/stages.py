@@ -93,7 +93,7 @@ _Conditions = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True)
-class _PlanInput:
+class PlanInput:
     """The parts of a definition that decide its plan, as a key of the cache.
 
     fields: source_id and (name, kind) of the fields of each source. mapped: the names in the mappings. tables: path and
@@ -130,8 +130,8 @@ def plan_stages(config: PipelineConfig) -> Stages:
         for source in config.sources
     )
     sinks = config.sink.by_table
-    return _plan_cached(
-        _PlanInput(
+    return plan_cached(
+        PlanInput(
             fields=fields,
             transforms=config.transforms,
             join=config.join,
@@ -143,7 +143,7 @@ def plan_stages(config: PipelineConfig) -> Stages:
 
 # At most as many plans as one process may have definitions open; a plan is small.
 @lru_cache(maxsize=256)
-def _plan_cached(definition: _PlanInput) -> Stages:
+def plan_cached(definition: PlanInput) -> Stages:
     """Plan a definition, with or without a join; the cache returns the same plan for equal definitions."""
     scopes = {source_id: {**METADATA_FIELDS, **dict(fields)} for source_id, fields in definition.fields}
     if definition.join is not None:
@@ -170,7 +170,7 @@ def _plan_single(stream: _Stream) -> Stages:
     return _plan(stream, early_filters=early_filters, before={}, problems=[], warnings=warnings)
 
 
-def _plan_joined(definition: _PlanInput, join: JoinConfig, scopes: Mapping[str, Mapping[str, FieldKind]]) -> Stages:
+def _plan_joined(definition: PlanInput, join: JoinConfig, scopes: Mapping[str, Mapping[str, FieldKind]]) -> Stages:
     """Plan a definition with a join: its filters before the join by source, and the stages behind it.
 
     Where an output field of the join is invalid, which the rules of the join report, nothing behind the join can be

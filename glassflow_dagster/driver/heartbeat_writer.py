@@ -17,7 +17,7 @@ from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.process import start_of
 
-_INTERVAL = 1.0  # seconds; the state that is shown of a driver is never older
+INTERVAL = 1.0  # seconds; the state that is shown of a driver is never older
 
 
 @contextmanager
@@ -108,7 +108,7 @@ class HeartbeatWriter:
 
     def _loop(self) -> None:
         """Write a heartbeat every second until `end` is called."""
-        while not self._stopped.wait(_INTERVAL):
+        while not self._stopped.wait(INTERVAL):
             self._try_to_write({})
 
     def _try_to_write(self, update: dict[str, Any]) -> None:

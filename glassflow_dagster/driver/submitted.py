@@ -122,10 +122,10 @@ def end_with_parent() -> None:
 
     A cluster ends the JVM that it has started, and knows nothing of this process.
     """
-    threading.Thread(target=_watch, args=(os.getppid(),), name="parent", daemon=True).start()
+    threading.Thread(target=watch_parent, args=(os.getppid(),), name="parent", daemon=True).start()
 
 
-def _watch(parent: int) -> None:
+def watch_parent(parent: int) -> None:
     """Wait for the parent's end; then ask this process to stop, and kill it after `STOP_TIMEOUT` seconds."""
     while os.getppid() == parent:
         time.sleep(_POLL_SECONDS)

@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.05
 
 # clickhouse-local's default pools are sized for one statement at a time: with two background threads, one merge delays
 # the next.
-_CONFIG = """\
+CONFIG = """\
 <clickhouse>
   <logger><console>true</console></logger>
   <log-level>error</log-level>
@@ -89,7 +89,7 @@ def _serve(data: Path, port: int, native_port: int | None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     # Part of the display name: nothing else in the engine tells one start from the next.
     start_id = uuid.uuid4()
-    config = _CONFIG.format(http_port=port, native_port=native, users=users_config, run=start_id)
+    config = CONFIG.format(http_port=port, native_port=native, users=users_config, run=start_id)
     (folder / "config.xml").write_text(config, encoding="utf-8")
     os.chdir(folder)
     listen = "SYSTEM START LISTEN HTTP;" + (" SYSTEM START LISTEN TCP;" if native_port else "")

@@ -19,7 +19,7 @@ from glassflow_dagster.runtime.jar_lock import Jar
 # A repository answers so many requests of one client at once without refusing some.
 _AT_ONCE = 8
 # Seconds before each further attempt.
-_PAUSES = (1.0, 2.0, 4.0)
+PAUSES = (1.0, 2.0, 4.0)
 _TIMEOUT_SECONDS = 60
 _CHUNK_BYTES = 1024 * 1024
 # Lines about the progress.
@@ -64,7 +64,7 @@ class _Downloads:
 
     def fetch(self, jar: Jar) -> None:
         """Download one jar, with longer and longer pauses between attempts."""
-        pauses = iter(_PAUSES)
+        pauses = iter(PAUSES)
         while True:
             try:
                 return self._try(jar)

@@ -54,7 +54,7 @@ def test_all_shares_together_find_what_a_whole_look_finds_and_each_says_what_it_
     assert whole.figures["keys_checked"] == "all"
     assert "Searched only" not in whole.description
 
-    monkeypatch.setattr(budget, "_BYTES_A_ROW", 2048 * MIB // 30)
+    monkeypatch.setattr(budget, "BYTES_A_ROW", 2048 * MIB // 30)
     shares = []
     for part in range(3):
         monkeypatch.setattr(secrets, "randbelow", lambda parts, part=part: part % parts)
@@ -71,7 +71,7 @@ def test_all_shares_together_find_what_a_whole_look_finds_and_each_says_what_it_
 def test_a_share_in_which_nothing_is_wrong_says_that_it_is_one(
     new_pipeline: NewPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budget, "_BYTES_A_ROW", 2048 * MIB // 10)
+    monkeypatch.setattr(budget, "BYTES_A_ROW", 2048 * MIB // 10)
     timed, untimed = new_pipeline(), new_pipeline(extra=None)
     for pipeline in (timed, untimed):
         pipeline.batch(*(f"k{number}" for number in range(40)))

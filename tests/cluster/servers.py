@@ -25,7 +25,7 @@ from tests.support.waiting import wait_until
 _LOOPBACK = "127.0.0.1"
 _CLICKHOUSE = """
 from glassflow_dagster.local import embedded_clickhouse as server
-server._CONFIG = server._CONFIG.replace("<listen_host>127.0.0.1<", "<listen_host>0.0.0.0<")
+server.CONFIG = server.CONFIG.replace("<listen_host>127.0.0.1<", "<listen_host>0.0.0.0<")
 server.main()
 """
 

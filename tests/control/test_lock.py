@@ -152,7 +152,7 @@ def test_a_copy_of_a_living_drivers_folder_ends_nothing_of_it(tmp_path: Path) ->
 def test_what_does_not_die_is_said(
     tmp_path: Path, orphaned_jvm: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock, "_DEATH_SECONDS", 0.2)
+    monkeypatch.setattr(lock, "DEATH_SECONDS", 0.2)
     monkeypatch.setattr(os, "kill", lambda *_: None)
     started = start_of(orphaned_jvm.pid)
     content = dead_holder(orphaned_jvm.pid, started).model_dump_json()

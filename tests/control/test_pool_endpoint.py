@@ -101,9 +101,7 @@ def test_a_setting_that_the_guarantees_depend_on_is_refused(tmp_path: Path) -> N
 
 def one_attached() -> Attachments:
     """Return the attachments of a pool with one driver, without a JVM."""
-    attachments = Attachments(Mock(), "right", Mock(), Mock())
-    attachments._attached["orders"] = threading.Event()
-    return attachments
+    return Attachments(Mock(), "right", Mock(), Mock(), attached={"orders": threading.Event()})
 
 
 def answered(request: BaseModel | bytes, attachments: Attachments | None = None) -> Reply | None:
@@ -131,10 +129,9 @@ def test_a_request_needs_the_token() -> None:
 
 
 def test_a_pool_that_ends_takes_no_driver_and_one_with_a_driver_does_not_end() -> None:
-    attachments = Attachments(Mock(), "right", Mock(), Mock())
-    attachments._attached["orders"] = threading.Event()
+    attachments = one_attached()
     assert not attachments.end_if_idle()
-    del attachments._attached["orders"]
+    attachments.attached.clear()
     assert attachments.end_if_idle()
     assert answered(Request(token="right", pipeline="orders"), attachments) == Reply(is_ending=True)
 

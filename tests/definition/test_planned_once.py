@@ -23,7 +23,7 @@ from tests.definition.test_load import definition, write
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Record the expressions that are parsed."""
-    stages._plan_cached.cache_clear()
+    stages.plan_cached.cache_clear()
     counts: Counter[str] = Counter()
 
     def counting(text: str) -> Any:

@@ -45,7 +45,7 @@ class Disk:
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     made = Disk()
     monkeypatch.setattr(module, "write_heartbeat", made.write)
-    monkeypatch.setattr(module, "_INTERVAL", 0.01)
+    monkeypatch.setattr(module, "INTERVAL", 0.01)
     return made
 
 

@@ -8,7 +8,7 @@ import pytest
 
 # In a process of its own, as a process has one JVM.
 PROGRAM = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from glassflow_dagster.driver.jvm import launching_jvm
 from glassflow_dagster.control.lock import MARK, PipelineLock
@@ -18,16 +18,18 @@ from glassflow_dagster.runtime.process import started_with
 
 folder, settings, answers = Path(sys.argv[1]), dict(pair.split("=", 1) for pair in sys.argv[3:]), sys.argv[2] == "yes"
 with PipelineLock(folder) as lock:
+    with lock.marking():
+        mark = os.environ[MARK]
     try:
         with launching_jvm("test", folder, settings, lock, log_of(lambda _: None)) as launch:
             if answers:
                 launch.result()
             else:
-                while not started_with(MARK, lock._mark) and not launch.done():
+                while not started_with(MARK, mark) and not launch.done():
                     time.sleep(0.01)
             raise RuntimeError("a check has failed")
     except RuntimeError:
-        print(type(launch.exception()).__name__, started_with(MARK, lock._mark))
+        print(type(launch.exception()).__name__, started_with(MARK, mark))
 """
 
 

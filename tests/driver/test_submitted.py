@@ -191,5 +191,5 @@ def test_the_wait_for_a_clean_end_has_an_end(monkeypatch: pytest.MonkeyPatch) ->
     sent: list[signal.Signals] = []
     monkeypatch.setattr(submitted.os, "kill", lambda _pid, number: sent.append(number))
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    submitted._watch(parent=-1)
+    submitted.watch_parent(parent=-1)
     assert sent == [signal.SIGTERM, signal.SIGKILL]

@@ -155,7 +155,7 @@ class Pipeline:
     def die_at(self, method: str, **how: Any) -> None:
         """Run in this process up to a method of the batch writer, in place of which the driver dies.
 
-        how: as in `catch_up`.
+        method: `write_blocks` or `write_ledger_row`. how: as in `catch_up`.
         """
         death = GlassflowError(f"the driver died at {method}")
         with (

@@ -60,7 +60,7 @@ def fail_before_ledger_row(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.M
         raise GlassflowError("died")
 
     with monkeypatch.context() as patch:
-        patch.setattr(BatchWriter, "_account", die)
+        patch.setattr(BatchWriter, "write_ledger_row", die)
         yield patch
 
 

@@ -38,7 +38,7 @@ def move(pipeline: Pipeline, name: str, by_ms: int) -> None:
     version, about, *offsets = storage.read(name).decode().split("\n")
     noted = json.loads(about)
     noted["batchTimestampMs"] += by_ms
-    files._replace_spark_file(storage, name, "\n".join([version, json.dumps(noted), *offsets]).encode())
+    files.replace_spark_file(storage, name, "\n".join([version, json.dumps(noted), *offsets]).encode())
 
 
 @pytest.mark.long
@@ -68,7 +68,7 @@ def test_a_batch_that_a_moved_clock_began_is_begun_again(pipeline: Pipeline, mon
         raise ClockMoved("the clock")
 
     with monkeypatch.context() as patch:
-        patch.setattr(open_checkpoint, "_require_plausible_clock", lambda *_: None)
+        patch.setattr(open_checkpoint, "require_plausible_clock", lambda *_: None)
         patch.setattr(BatchClock, "require_plausible", refuse)
         with pytest.raises(GlassflowError, match=r"^the clock$"):
             pipeline.catch_up()

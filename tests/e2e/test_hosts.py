@@ -161,7 +161,7 @@ def test_an_old_heartbeat_of_another_version_does_not_keep_a_pipeline_from_being
 def test_without_clickhouse_the_status_says_what_is_not_known(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosts, "_AWAY_SECONDS", 600.0)
+    monkeypatch.setattr(hosts, "AWAY_SECONDS", 600.0)
     # A port of its own: it is remembered which servers have not answered other tests of this process.
     away = replace(pipeline, clickhouse_port=free_port()).write()
     found = hosts.status(tmp_path, load_pipeline(away.file))

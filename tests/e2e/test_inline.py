@@ -78,7 +78,7 @@ def test_a_batch_whose_plan_says_inline_is_repeated_as_a_job_with_the_same_block
     pipeline.sink = {"max_batch_size": 50}
     pipeline.write().create_topic()
     pipeline.send([*events(range(FEW)), *events(range(FEW))])
-    pipeline.die_at("_account", create_table=True)
+    pipeline.die_at("write_ledger_row", create_table=True)
     assert plan(pipeline, 0).inline
     require_one_row_each(pipeline, FEW)
     monkeypatch.setattr(BatchQuery, "inline", lambda *_: None)

@@ -69,7 +69,7 @@ def test_an_open_batch_that_is_too_large_is_finished_and_the_backlog_behind_it_c
     with monkeypatch.context() as patch:
         # Plan the batch as earlier versions did, which bounded a batch by its records alone.
         patch.setattr(batch_bound, "BATCH_BYTES", 2**40)
-        pipeline.die_at("_write", create_table=True)
+        pipeline.die_at("write_blocks", create_table=True)
     backlog = 2 * BATCH_BYTES // _LARGE
     # Compressed, all records fit into one fetch of the Kafka client.
     pipeline.send(_events(range(_MANY, _MANY + backlog), _LARGE, "a" * _LARGE), compression="gzip")

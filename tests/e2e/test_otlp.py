@@ -99,7 +99,7 @@ def test_the_first_of_equal_spans_in_a_request_survives(spans: Pipeline) -> None
 
 
 @pytest.mark.parametrize("as_job", one_of([False, True]))
-@pytest.mark.parametrize("at", one_of(["_write", "_account"]))
+@pytest.mark.parametrize("at", one_of(["write_blocks", "write_ledger_row"]))
 @pytest.mark.long
 def test_a_repeated_batch_doubles_and_loses_no_span(
     spans: Pipeline, spark: SparkSession, at: str, as_job: bool
@@ -140,7 +140,7 @@ def test_a_batch_of_more_blocks_than_the_table_keeps_tokens_doubles_no_span(span
     spans.write().send(small_and_large_requests(110), lambda _: 0)
     rows = 210 + 11_000
 
-    spans.die_at("_account")
+    spans.die_at("write_ledger_row")
 
     [(table,)] = spans.query("SELECT engine_full FROM system.tables WHERE database = '{db}' AND name = 'events'")
     window = own_setting(table, "non_replicated_deduplication_window")
@@ -220,7 +220,7 @@ def test_a_lost_checkpoint_is_rebuilt_from_the_events_of_requests(
     spans.send([request(1, *range(1, 12))])
     spans.catch_up()
     spans.send([request(2, *range(1, 16)), request(1, *range(8, 16))])
-    spans.die_at("_account")
+    spans.die_at("write_ledger_row")
     (spans.state / spans.name / "checkpoint").rename(tmp_path / "lost")
 
     spans.catch_up(rebuild=rebuild_checkpoint)

@@ -85,7 +85,7 @@ def test_replayed_rows_that_the_server_refused_before_are_found(pipeline: Pipeli
     pipeline.client().command(f"ALTER TABLE {pipeline.name}.events DROP CONSTRAINT c")
     dead_letter_command(pipeline, "replay")
     pipeline.send(events(BATCH, BATCH + 5))
-    pipeline.die_at("_account")
+    pipeline.die_at("write_ledger_row")
     shutil.rmtree(folder(pipeline))
 
     rebuild(pipeline)

@@ -136,7 +136,7 @@ def test_a_repeated_batch_doubles_no_row_of_any_table(routed: Pipeline, as_job: 
     routed.write()
     create(routed, "buys", ", CONSTRAINT c CHECK n != 4")
     routed.send(EVENTS)
-    routed.die_at("_account")
+    routed.die_at("write_ledger_row")
     assert counts(routed, "buys", "refunds", "events") == [9, 9, 21]
     totals = routed.catch_up()
     assert (totals["written"], totals["dead_letters"]) == (39, 1)
@@ -149,7 +149,7 @@ def test_a_route_may_come_and_go_while_a_batch_is_open(routed: Pipeline) -> None
     """The open batch is finished with the tables that it was begun with."""
     first, second = EVENTS[:20], EVENTS[20:]
     routed.send(first)
-    routed.die_at("_write")
+    routed.die_at("write_blocks")
     create(routed, "views")
     routed.client().command(f"INSERT INTO {routed.name}.views VALUES ('before', 0, '')")
     buys, refunds = routed.sink["routes"]
@@ -178,7 +178,7 @@ def test_a_route_may_come_and_go_while_a_batch_is_open(routed: Pipeline) -> None
 def test_an_open_batch_needs_the_table_and_the_columns_that_it_was_begun_with(routed: Pipeline) -> None:
     """A route and a mapping are gone from the definition, and from the server; the error has the statements."""
     routed.send(EVENTS)
-    routed.die_at("_account")
+    routed.die_at("write_ledger_row")
     assert counts(routed, "buys", "refunds", "events") == [10, 9, 21]
     routed.sink["routes"] = routed.sink["routes"][:1]
     routed.columns = {name: kind for name, kind in routed.columns.items() if name != "n"}
@@ -205,7 +205,7 @@ def test_an_open_batch_needs_the_table_and_the_columns_that_it_was_begun_with(ro
 def test_an_open_batch_is_finished_with_the_delivery_that_the_definition_has_now(routed: Pipeline) -> None:
     """The remedy for a table that cannot hold tokens is an edit, which the open batch follows, too."""
     routed.send(EVENTS)
-    routed.die_at("_account")
+    routed.die_at("write_ledger_row")
     routed.client().command(f"RENAME TABLE {routed.name}.buys TO {routed.name}.old")
     routed.client().command(
         f"CREATE TABLE {routed.name}.buys (id String, n Int32, type LowCardinality(String)) ENGINE = Log"
@@ -226,7 +226,7 @@ def test_a_recovery_is_refused_where_edited_routes_may_have_moved_rows(
     routed.send(EVENTS[:20])
     routed.catch_up()
     routed.send(EVENTS[20:])
-    routed.die_at("_account")
+    routed.die_at("write_ledger_row")
     (routed.state / routed.name / "checkpoint").rename(tmp_path / "lost")
     before = routed.sink["routes"]
     routed.sink["routes"] = [*before, {"table": "views", "filter": 'type == "view"'}]
@@ -266,7 +266,7 @@ def test_a_lost_checkpoint_costs_no_row_of_any_table(routed: Pipeline, recovery:
     routed.send(EVENTS[:20])
     routed.catch_up()
     routed.send(EVENTS[20:])
-    routed.die_at("_account")
+    routed.die_at("write_ledger_row")
     assert counts(routed, "buys", "refunds", "events") == [10, 9, 21]
     (routed.state / routed.name / "checkpoint").rename(tmp_path / "lost")
     how: dict[str, Any] = {"rebuild": rebuild_checkpoint} if recovery == "rebuild" else {"accept": accept_loss}

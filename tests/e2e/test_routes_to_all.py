@@ -134,7 +134,7 @@ def test_a_row_that_one_table_refuses_is_replayed_to_that_table_only(
     create_refusing(shared, "even", "n", "Int32", "n NOT IN (10, 20)")
     create_refusing(shared, "fives", "small", "Int8", "small != 20")
     shared.send(EVENTS)
-    shared.die_at("_account")
+    shared.die_at("write_ledger_row")
     totals = shared.catch_up()
     assert counts(shared) == [EVEN - 2, FIVES - 1, REST]
     assert (totals["written"], totals["dead_letters"], totals["copies"]) == (41, 3, COPIES)
@@ -200,7 +200,7 @@ def test_a_lost_checkpoint_costs_no_row_of_any_table(shared: Pipeline, recovery:
     shared.send(EVENTS[:20])
     shared.catch_up()
     shared.send(EVENTS[20:])
-    shared.die_at("_account")
+    shared.die_at("write_ledger_row")
     assert counts(shared) == [EVEN, FIVES, REST]
     shared.client().command(f"ALTER TABLE {shared.name}.even DELETE WHERE n IN (20, 22) SETTINGS mutations_sync = 1")
     (shared.state / shared.name / "checkpoint").rename(tmp_path / "lost")
@@ -218,7 +218,7 @@ def test_a_lost_checkpoint_costs_no_row_of_any_table(shared: Pipeline, recovery:
 def test_the_first_table_only_and_all_of_them_may_be_changed_into_each_other(shared: Pipeline) -> None:
     """A batch that is open is finished as it was begun."""
     shared.send(EVENTS[:20])
-    shared.die_at("_write")
+    shared.die_at("write_blocks")
     shared.sink.pop("match")
     shared.write().send(EVENTS[20:])
     shared.catch_up()

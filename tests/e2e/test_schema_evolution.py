@@ -176,7 +176,7 @@ def test_a_crash_while_a_field_is_taken_up_loses_and_doubles_nothing(
     """Before the column is there, before the book has it, and after that; with a batch that is open."""
     evolving.catch_up()
     evolving.send(events(10, 30))
-    evolving.die_at("_account")
+    evolving.die_at("write_ledger_row")
     evolving.send(events(50, MANY, colour="red"))
     death = GlassflowError("the driver died")
     with patch.object(schema_changes, step, side_effect=death), pytest.raises(GlassflowError, match="driver died"):
@@ -192,7 +192,7 @@ def test_a_batch_that_is_open_when_a_field_was_taken_up_is_repeated_as_it_was_be
 ) -> None:
     evolving.catch_up()
     evolving.send(events(10, MANY, colour="red"))
-    evolving.die_at("_account")
+    evolving.die_at("write_ledger_row")
     assert filled(evolving, "colour") == (MANY, 10 + MANY)
     evolving.send(events(500, MANY, size=3))
     evolving.catch_up()
@@ -206,7 +206,7 @@ def test_a_lost_checkpoint_costs_no_field_and_no_row(evolving: Pipeline, tmp_pat
     """The last batch is of the definition before the field, the open one of that with it."""
     evolving.catch_up()
     evolving.send(events(10, MANY, colour="red"))
-    evolving.die_at("_account")
+    evolving.die_at("write_ledger_row")
     assert filled(evolving, "colour") == (MANY, 10 + MANY)
     (evolving.state / evolving.name / "checkpoint").rename(tmp_path / "lost")
     with pytest.raises(GlassflowError, match="another definition"):
@@ -349,7 +349,7 @@ def test_an_open_batch_with_a_refused_row_is_finished_before_a_column_comes(evol
     evolving.catch_up()
     evolving.client().command(f"ALTER TABLE {evolving.name}.events ADD CONSTRAINT c CHECK n != 15")
     evolving.send(events(10, 30))
-    evolving.die_at("_account")
+    evolving.die_at("write_ledger_row")
     evolving.send(events(100, MANY, colour="red"))
     totals = evolving.catch_up()
     assert totals["dead_letters"] == 1

@@ -71,9 +71,9 @@ def test_a_repeated_batch_on_another_number_of_cores_cuts_the_same_blocks(
     pipeline.sink = {"max_batch_size": 100}
     pipeline.write(dedup=is_deduplicated).create_topic(partitions=1)
     pipeline.send([{"id": f"k{number}", "n": number} for number in range(3000)], lambda _: 0)
-    pipeline.die_at("_account", spark=jobs)
+    pipeline.die_at("write_ledger_row", spark=jobs)
     assert pipeline.query("SELECT count() FROM {db}.events") == [(3000,)]
-    monkeypatch.setattr(source, "_LEAST_TASK_RECORDS", 700)
+    monkeypatch.setattr(source, "LEAST_TASK_RECORDS", 700)
     monkeypatch.setattr(source, "MAX_BATCH_RECORDS", 1400)
     assert pipeline.catch_up(spark=jobs)["written"] == 3000
     assert pipeline.query("SELECT count(), uniqExact(id) FROM {db}.events") == [(3000, 3000)]

@@ -59,7 +59,7 @@ def test_the_topics_make_one_stream_and_a_further_one_is_read_from_its_beginning
     assert pipeline.catch_up()["duplicates"] == 10
     assert by_topic(pipeline) == {pipeline.name: 20, second.name: 10}
     second.send(events(30, 35, "second"))
-    pipeline.die_at("_write")
+    pipeline.die_at("write_blocks")
     pipeline.source["topics"] = [pipeline.name, second.name, third.name]
     pipeline.write()
     assert pipeline.catch_up()["read"] == 20
@@ -145,7 +145,7 @@ def test_a_batch_that_is_open_when_a_topic_appears_is_repeated_as_it_was_begun(
     for each in (late, begun):
         each.create_topic()
         each.send({"id": f"{each.name[-1]}{number}", "n": number} for number in range(20))
-    pipeline.die_at("_account")
+    pipeline.die_at("write_ledger_row")
     assert rows(pipeline) == 40
     early.create_topic()
     early.send({"id": f"a{number}", "n": number} for number in range(20))

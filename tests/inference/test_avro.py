@@ -28,8 +28,7 @@ from glassflow_dagster.inference.fields import Field, declared_fields
 from glassflow_dagster.inference.schema_events import read_avro_events
 from glassflow_dagster.stores.kafka.avro_values import AvroReader
 from glassflow_dagster.stores.kafka.records import Record
-from glassflow_dagster.stores.kafka.schema_registry import RegistryReader
-from glassflow_dagster.stores.kafka.schema_registry import _Redirects as redirects
+from glassflow_dagster.stores.kafka.schema_registry import RegistryReader, RegistryRedirects
 from tests.servers.registry import Registry, serving
 
 ADDRESS = {"type": "record", "name": "Address", "fields": [
@@ -169,7 +168,7 @@ def test_the_id_may_be_in_a_header_and_what_is_no_event_is_counted(registry: Reg
 def test_credentials_are_shown_to_the_registrys_host_only() -> None:
     asked = urllib.request.Request("http://registry.test:8081/a", headers={"Authorization": "Basic s3cret"})
     for place, is_shown in (("http://registry.test:8081/b", True), ("http://elsewhere.test/b", False)):
-        followed = redirects().redirect_request(asked, None, 302, "Found", HTTPMessage(), place)
+        followed = RegistryRedirects().redirect_request(asked, None, 302, "Found", HTTPMessage(), place)
         assert followed is not None
         assert followed.has_header("Authorization") == is_shown
 

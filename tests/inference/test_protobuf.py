@@ -259,7 +259,7 @@ def test_the_registry_says_which_format_messages_have(registry: Registry) -> Non
 
 
 def test_a_java_that_has_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glassflow_dagster.stream.scala.reader_process._OPTIONS", ("-XX:NoSuchOption",))
+    monkeypatch.setattr("glassflow_dagster.stream.scala.reader_process.OPTIONS", ("-XX:NoSuchOption",))
     with (
         ReaderProcess(print) as process,
         pytest.raises(GlassflowError, match="cannot read Protobuf: Unrecognized VM option"),

@@ -171,7 +171,7 @@ def test_a_mail_server_that_refuses_or_does_not_answer_is_told_without_the_passw
     assert str(undelivered(channel(port))) == ("email: localhost did not accept the alert (SMTPAuthenticationError)")
     assert "ConnectionRefusedError" in str(undelivered(channel(1)))
     released = threading.Event()
-    monkeypatch.setitem(mails._SENDERS, "SSL", lambda *_, **__: released.wait())
+    monkeypatch.setitem(mails.SENDERS, "SSL", lambda *_, **__: released.wait())
     monkeypatch.setattr(mails, "ANSWER_SECONDS", 0.1)
     assert str(undelivered(channel(port))) == "email: localhost does not answer"
     released.set()

@@ -43,7 +43,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GLASSFLOW_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("GLASSFLOW_IVY_SETTINGS", raising=False)
     monkeypatch.setattr(jars, "locked_jars", lambda _: list(CONTENTS))
-    monkeypatch.setattr(download, "_PAUSES", (0.001, 0.001, 0.001))
+    monkeypatch.setattr(download, "PAUSES", (0.001, 0.001, 0.001))
     return tmp_path / "cache"
 
 

@@ -62,6 +62,20 @@ def hashed(columns: Sequence[Comparable]) -> tuple[Column, str]:
     return F.md5(spark), f"lower(hex(MD5({sql})))"
 
 
+def readable_key(key: str) -> str:
+    """Return the text of a key (`joined`) for people: the values without their lengths."""
+    values, rest = [], key.encode()
+    while rest:
+        if rest.startswith(b"-"):
+            values.append("NULL")
+            rest = rest[1:]
+            continue
+        length, _, after = rest.partition(b":")
+        values.append(after[: int(length)].decode(errors="backslashreplace"))
+        rest = after[int(length) :]
+    return ", ".join(values)
+
+
 # From a column in Spark and its quoted name in SQL to the two expressions.
 _CanonicalForm = Callable[[Column, str], tuple[Column, str]]
 

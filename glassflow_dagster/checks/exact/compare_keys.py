@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from glassflow_dagster.checks.exact.canonical import Comparable, comparable, hashed, joined
+from glassflow_dagster.checks.exact.canonical import Comparable, comparable, hashed, joined, readable_key
 from glassflow_dagster.checks.exact.expected import declare_for_reading, expected_rows, whole_ranges, without_refused
 from glassflow_dagster.checks.exact.table_rows import actual_rows, texts_query
 from glassflow_dagster.checks.kafka_counts import Spans, measure
@@ -109,7 +109,7 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
     try:
         for of_table in with_key:
             report(f"reading {of_table.table.rows:,} rows of {of_table.name} ...")
-            cached.append(_actual(session, of_table).persist())
+            cached.append(actual_by_key(_rows(session, of_table)).persist())
             # Reads the table now, before the ledger is read again.
             cached[-1].count()
         history = _history_after_open_batch(client, database, config)
@@ -125,13 +125,13 @@ def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable
         keep = [of_table.of_expected for of_table in compared]
         rows = expected_rows(session, read, tables, history, undecoded, keep)
         positions = read_refused_by_server(client, database, config.pipeline_id, history.checkpoint_id)
-        expected = _expected(without_refused(rows, positions, config), until_batch=history_before.last_batch)
+        expected = expected_by_key(without_refused(rows, positions, config), until_batch=history_before.last_batch)
         if len(with_key) > 1:
             # Each table takes its part.
             cached.append(expected.persist())
         reports = {of_table.name: undecided([NO_KEY_COLUMNS]) for of_table in compared}
         for of_table, actual in zip(with_key, cached, strict=False):
-            differences = _differences(client, of_table, expected, actual)
+            differences = find_differences(client, of_table, expected, actual)
             reports[of_table.name] = evaluate_keys(differences, _context(config, of_table, totals))
     except PySparkException as error:
         raise GlassflowError(f"the keys could not be compared: {explain_failure(error, rest='')}") from error
@@ -210,13 +210,20 @@ def _history_after_open_batch(client: Client, database: str, config: PipelineCon
     return read_history(client, database, config.pipeline_id)
 
 
-def _actual(spark: SparkSession, compared: Compared) -> DataFrame:
-    """Return a table's rows by key. Columns out: key_hash STRING, rows LONG, values DECIMAL (`_values`)."""
-    rows = actual_rows(spark, compared.config, hashed(compared.key)[1], hashed(compared.values)[1])
+def _rows(spark: SparkSession, compared: Compared) -> DataFrame:
+    """Return the rows that a table has. Columns out: key_hash STRING, row_hash STRING."""
+    return actual_rows(spark, compared.config, hashed(compared.key)[1], hashed(compared.values)[1])
+
+
+def actual_by_key(rows: DataFrame) -> DataFrame:
+    """Return a table's rows by key.
+
+    Columns in: key_hash STRING, row_hash STRING. Columns out: key_hash STRING, rows LONG, values DECIMAL (`_values`).
+    """
     return rows.groupBy("key_hash").agg(F.count("*").alias("rows"), _values().alias("values"))
 
 
-def _expected(rows: DataFrame, until_batch: int) -> DataFrame:
+def expected_by_key(rows: DataFrame, until_batch: int) -> DataFrame:
     """Return the expected rows by key.
 
     Columns out: table_index INT, key_hash STRING, key STRING, must LONG (rows of the batches up to `until_batch`, which
@@ -234,10 +241,10 @@ def _values() -> Column:
     return F.sum(F.xxhash64("row_hash").cast("decimal(38, 0)"))
 
 
-def _differences(client: Client, compared: Compared, expected: DataFrame, actual: DataFrame) -> KeyDifferences:
+def find_differences(client: Client, compared: Compared, expected: DataFrame, actual: DataFrame) -> KeyDifferences:
     """Join a table's rows by key, and return the number of rows and keys of each kind of difference.
 
-    expected: columns of `_expected`, of all tables; actual: columns of `_actual`, of this one.
+    expected: columns of `expected_by_key`, of all tables; actual: columns of `actual_by_key`, of this one.
     """
     expected = expected.where(F.col("table_index") == compared.index)
     # For a key that only one side has, the numbers of the other side are NULL, and so is the comparison of the values.
@@ -293,18 +300,4 @@ def _examples(client: Client, compared: Compared, kinds: DataFrame, name: str) -
         (_, text), (_, digest) = joined(compared.key), hashed(compared.key)
         query = texts_query(*compared.config.sink.full_table, digest, text)
         texts = dict(fetch(client, query, {"keys": unknown}))
-    return tuple(_readable(row["key"] or texts[row["key_hash"]]) for row in rows)
-
-
-def _readable(key: str) -> str:
-    """Return the text of a key (`canonical.joined`) for people: the values without their lengths."""
-    values, rest = [], key.encode()
-    while rest:
-        if rest.startswith(b"-"):
-            values.append("NULL")
-            rest = rest[1:]
-            continue
-        length, _, after = rest.partition(b":")
-        values.append(after[: int(length)].decode(errors="backslashreplace"))
-        rest = after[int(length) :]
-    return ", ".join(values)
+    return tuple(readable_key(row["key"] or texts[row["key_hash"]]) for row in rows)

@@ -27,7 +27,7 @@ from glassflow_dagster.errors import GlassflowError
 
 POLL_SECONDS = 1.0
 # The note of what was known at the last launch, in the pipeline's local folder.
-_KNOWN = "launched.json"
+LAUNCH_NOTE = "launched.json"
 # What ClickHouse knows of the driver before the one that runs now.
 _ENDED = frozenset({StreamState.STOPPED, StreamState.FAILED, StreamState.STALE})
 
@@ -66,19 +66,19 @@ class Known(BaseModel):
 class RemoteRunner(DriverOptions, ABC):
     """A `StreamRunner` for a system that keeps drivers running; its subclasses know the system."""
 
-    # Whether `_find` finds what any host has launched; else ClickHouse is asked, too.
+    # Whether `find` finds what any host has launched; else ClickHouse is asked, too.
     _finds_all_drivers: ClassVar[bool] = True
 
     @abstractmethod
-    def _submit(self, config: PipelineConfig, report: Callable[[str], None]) -> None:
+    def submit(self, config: PipelineConfig, report: Callable[[str], None]) -> None:
         """Have the system start the driver of a definition; none of the pipeline runs."""
 
     @abstractmethod
-    def _find(self, pipeline_id: str) -> RemoteDriver | None:
+    def find(self, pipeline_id: str) -> RemoteDriver | None:
         """Return the driver that was submitted last; None where none was, or it was removed."""
 
     @abstractmethod
-    def _ask_to_end(self, pipeline_id: str, *, at_once: bool) -> None:
+    def ask_to_end(self, pipeline_id: str, *, at_once: bool) -> None:
         """Have the system end the driver, and not start it again; return at once. at_once: without its batch."""
 
     @abstractmethod
@@ -86,7 +86,7 @@ class RemoteRunner(DriverOptions, ABC):
         """Return the last lines of the driver's log; empty where there is none."""
 
     @abstractmethod
-    def _require_runnable(self, config: PipelineConfig) -> None:
+    def require_runnable(self, config: PipelineConfig) -> None:
         """Raise `GlassflowError` for a pipeline that cannot run there."""
 
     def _is_wanted(self, pipeline_id: str, driver: RemoteDriver | None) -> bool:  # noqa: ARG002 - see KubernetesRunner
@@ -98,7 +98,7 @@ class RemoteRunner(DriverOptions, ABC):
 
         Raises `LaunchFailed` where it does not come up, or another one runs.
         """
-        self._require_runnable(config)
+        self.require_runnable(config)
         with launching(pipeline_folder(self.state, config.pipeline_id)):
             found = self._look(config)
             if found.host and hosts.runs(found):
@@ -107,10 +107,10 @@ class RemoteRunner(DriverOptions, ABC):
 
     def ensure_running(self, config: PipelineConfig, report: Callable[[str], None]) -> tuple[StreamStatus, Action]:
         """Start, keep or redeploy the driver so that it runs with this definition; return status and action."""
-        self._require_runnable(config)
+        self.require_runnable(config)
         with launching(pipeline_folder(self.state, config.pipeline_id)):
             found = self._look(config)
-            action = self._action_for(config, found)
+            action = self.action_for(config, found)
             if action is Action.HEALTH_CHECKED:
                 return found, action
             self._end_all(config, report)
@@ -118,7 +118,7 @@ class RemoteRunner(DriverOptions, ABC):
 
     def restart(self, config: PipelineConfig, report: Callable[[str], None]) -> StreamStatus:
         """Stop the driver if it is running, then start another one on the same checkpoint."""
-        self._require_runnable(config)
+        self.require_runnable(config)
         with launching(pipeline_folder(self.state, config.pipeline_id)):
             self._end_all(config, report)
             return self._launch(config, report)
@@ -155,7 +155,7 @@ class RemoteRunner(DriverOptions, ABC):
 
     def _look(self, config: PipelineConfig) -> StreamStatus:
         """Return the stream's status as the system sees its driver, with the heartbeat that ClickHouse has of it."""
-        driver = self._find(config.pipeline_id)
+        driver = self.find(config.pipeline_id)
         of_system = self._status(config.pipeline_id, driver)
         if driver and driver.state in UP and driver.state is not StreamState.RUNNING:
             return of_system
@@ -182,7 +182,7 @@ class RemoteRunner(DriverOptions, ABC):
 
     def status_of(self, pipeline_id: str) -> StreamStatus:
         """Return what the system knows of the stream's driver; the definition may be gone or invalid."""
-        return self._status(pipeline_id, self._find(pipeline_id))
+        return self._status(pipeline_id, self.find(pipeline_id))
 
     def _status(self, pipeline_id: str, driver: RemoteDriver | None) -> StreamStatus:
         """Return the stream's status by what the system knows of its driver; None where it has none."""
@@ -193,7 +193,7 @@ class RemoteRunner(DriverOptions, ABC):
         return StreamStatus(pipeline_id, driver.state, driver.message, None, folder, wanted, log_place=driver.place)
 
     def _is_of_others(self, shared: Shared, driver: RemoteDriver | None, known: Known) -> bool:
-        """Return whether the newest driver that ClickHouse knows is one that `_find` cannot find: another host's."""
+        """Return whether the newest driver that ClickHouse knows is one that `find` cannot find: another host's."""
         if self._finds_all_drivers:
             return False
         is_newer = bool(shared.status.host) and shared.epoch > known.epoch
@@ -218,9 +218,9 @@ class RemoteRunner(DriverOptions, ABC):
         """
         return None
 
-    def _action_for(self, config: PipelineConfig, found: StreamStatus) -> Action:
+    def action_for(self, config: PipelineConfig, found: StreamStatus) -> Action:
         """Return what the stream, whose status was found, needs so that a healthy driver runs this definition."""
-        driver = self._find(config.pipeline_id)
+        driver = self.find(config.pipeline_id)
         if driver and driver.state in UP:
             fingerprint = driver.fingerprint
         elif found.host and found.heartbeat and hosts.runs(found):
@@ -235,19 +235,19 @@ class RemoteRunner(DriverOptions, ABC):
     def _launch(self, config: PipelineConfig, report: Callable[[str], None]) -> StreamStatus:
         """Submit a driver and wait until it is up; raise `LaunchFailed`, and have it ended, where it is not."""
         pipeline_id = config.pipeline_id
-        current = self._find(pipeline_id)
+        current = self.find(pipeline_id)
         if current and current.state in UP:
             raise LaunchFailed(pipeline_id, f"it is running already ({current.message})", current.place, "")
         # A driver of this host would be fenced off, and would take the stream for unwanted then.
         take_over(self.state, pipeline_id, report)
         folder = pipeline_folder(self.state, pipeline_id)
-        write_note(folder / _KNOWN, self._known_now(config, report))
+        write_note(folder / LAUNCH_NOTE, self._known_now(config, report))
         want(folder)
-        self._submit(config, report)
+        self.submit(config, report)
         failure = self._await_up(pipeline_id, report)
         if failure is not None:
             log = self.log_of(pipeline_id)
-            driver = self._find(pipeline_id)
+            driver = self.find(pipeline_id)
             self._end(pipeline_id, 0.0, report)
             raise LaunchFailed(pipeline_id, failure, driver.place if driver else "not there", log)
         return self.status_of(pipeline_id)
@@ -267,7 +267,7 @@ class RemoteRunner(DriverOptions, ABC):
         """Wait until the driver runs; return None when it does, else the reason why not, empty where none is known."""
         deadline, message = time.monotonic() + self.timeout, ""
         while True:
-            driver = self._find(pipeline_id)
+            driver = self.find(pipeline_id)
             log = self.log_of(pipeline_id)
             if driver and driver.message != message:
                 message = driver.message
@@ -299,15 +299,15 @@ class RemoteRunner(DriverOptions, ABC):
 
     def _end(self, pipeline_id: str, timeout: float, report: Callable[[str], None]) -> Ending:
         """Have the system end the driver, by force after `timeout` seconds; return when it has ended."""
-        driver = self._find(pipeline_id)
+        driver = self.find(pipeline_id)
         if driver is None or driver.state not in UP:
             return Ending.NOT_RUNNING
         report(f"{pipeline_id}: ending the driver that runs it ({driver.message})")
         if timeout > 0:
-            self._ask_to_end(pipeline_id, at_once=False)
+            self.ask_to_end(pipeline_id, at_once=False)
             if self._has_ended(pipeline_id, timeout):
                 return Ending.STOPPED
-        self._ask_to_end(pipeline_id, at_once=True)
+        self.ask_to_end(pipeline_id, at_once=True)
         if not self._has_gone(pipeline_id, STOP_TIMEOUT):
             raise GlassflowError(f"{pipeline_id}: {driver.name} does not end; look at it where it runs")
         return Ending.KILLED
@@ -328,7 +328,7 @@ class RemoteRunner(DriverOptions, ABC):
     def _has_gone(self, pipeline_id: str, timeout: float) -> bool:
         """Wait until the system runs no driver any more, for `timeout` seconds at most; return whether it runs none."""
         deadline = time.monotonic() + timeout
-        while (driver := self._find(pipeline_id)) and driver.state in UP:
+        while (driver := self.find(pipeline_id)) and driver.state in UP:
             if time.monotonic() > deadline:
                 return False
             time.sleep(POLL_SECONDS)
@@ -338,7 +338,7 @@ class RemoteRunner(DriverOptions, ABC):
 def _known_at_launch(folder: Path) -> Known:
     """Return what was known at this host's last launch of a pipeline."""
     remedy = "remove it; a stop by another host may then be overlooked once"
-    return read_note(folder / _KNOWN, Known, remedy) or Known()
+    return read_note(folder / LAUNCH_NOTE, Known, remedy) or Known()
 
 
 def _with_heartbeat(of_system: StreamStatus, driver: RemoteDriver, shared: StreamStatus) -> StreamStatus:

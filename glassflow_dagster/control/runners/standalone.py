@@ -94,7 +94,7 @@ class StandaloneRunner(RemoteRunner):
     # The master knows drivers by numbers only.
     _finds_all_drivers: ClassVar[bool] = False
 
-    def _require_runnable(self, config: PipelineConfig) -> None:
+    def require_runnable(self, config: PipelineConfig) -> None:
         """Raise `GlassflowError` for a pipeline, or settings, that cannot be used in cluster mode."""
         require_for_cluster(config, self.pool)
         master = self._master(config)
@@ -106,7 +106,7 @@ class StandaloneRunner(RemoteRunner):
             if getattr(self.settings, name):
                 raise GlassflowError(f"runner spark-submit: {name} needs deploy_mode client; remove it, or name python")
 
-    def _submit(self, config: PipelineConfig, report: Callable[[str], None]) -> None:
+    def submit(self, config: PipelineConfig, report: Callable[[str], None]) -> None:
         """Submit the driver, and note its id; raises `GlassflowError` where the master refuses it."""
         master, submission = self._master(config), str(uuid.uuid4())
         rest_server = self.settings.rest_server(master)
@@ -164,7 +164,7 @@ class StandaloneRunner(RemoteRunner):
         """Return the cluster's master; raises `GlassflowError` where none is named."""
         return self.settings.master_in({**config.spark, **self.spark_config})
 
-    def _find(self, pipeline_id: str) -> RemoteDriver | None:
+    def find(self, pipeline_id: str) -> RemoteDriver | None:
         """Return the driver as the master sees it; raises `GlassflowError` where the master does not answer."""
         note = _note_of(self, pipeline_id)
         if note is None:
@@ -188,7 +188,7 @@ class StandaloneRunner(RemoteRunner):
         found = _driver_of(heartbeat.submission, page, is_newer) if heartbeat.submission else None
         return f"{found} is being started in its place on another worker" if found else None
 
-    def _ask_to_end(self, pipeline_id: str, *, at_once: bool) -> None:  # noqa: ARG002 - see the docstring
+    def ask_to_end(self, pipeline_id: str, *, at_once: bool) -> None:  # noqa: ARG002 - see the docstring
         """Have the master end the driver. A standalone master has no other way for one that is to end at once."""
         if note := _note_of(self, pipeline_id):
             _ask(f"{note.rest_server}/v1/submissions/kill/{urllib.parse.quote(note.driver_id)}", {})

@@ -68,18 +68,18 @@ class Attachments:
     is_ending: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
     # By pipeline; each is set when the session of its driver is closed.
-    _attached: dict[str, threading.Event] = field(default_factory=dict)
+    attached: dict[str, threading.Event] = field(default_factory=dict)
 
     @property
     def pipelines(self) -> list[str]:
         """Return the pipelines whose drivers are attached, sorted."""
         with self._lock:
-            return sorted(self._attached)
+            return sorted(self.attached)
 
     def end_if_idle(self) -> bool:
         """Take no drivers any more, unless one is attached; return whether the pool ends."""
         with self._lock:
-            self.is_ending = not self._attached
+            self.is_ending = not self.attached
             return self.is_ending
 
     def serve(self, connection: socket.socket) -> None:
@@ -121,7 +121,7 @@ class Attachments:
             raise
         finally:
             with self._lock:
-                self._attached.pop(member.pipeline, None)
+                self.attached.pop(member.pipeline, None)
             closed.set()
 
     def _let_in(self, connection: socket.socket, member: Member) -> None:
@@ -156,7 +156,7 @@ class Attachments:
             with self._lock:
                 if self.is_ending or self.broken:
                     return None
-                earlier = self._attached.setdefault(pipeline, closed)
+                earlier = self.attached.setdefault(pipeline, closed)
             if earlier is closed:
                 return closed
             # Only one driver of a pipeline runs at once (its lock): the earlier one has ended, or will in this moment.
@@ -181,7 +181,7 @@ class _Session:
         """Return a new session; raises `PoolBroken` where the JVM has ended."""
         with _jvm_answers():
             session = cls(spark)
-            session._sessions.open(session._id, spark._jsparkSession)  # noqa: SLF001 - for the JVM's code
+            session._sessions.open(session._id, spark._jsparkSession)
             session._server.start()
             return session
 
@@ -304,7 +304,7 @@ class _JvmWatch:
 
 def _context(spark: SparkSession) -> Any:
     """Return py4j's view of a session's SparkContext."""
-    return spark.sparkContext._jsc.sc()  # noqa: SLF001 - pyspark has not all of it
+    return spark.sparkContext._jsc.sc()  # pyspark has not all of it
 
 
 def _accept(listener: socket.socket, attachments: Attachments) -> None:

@@ -50,7 +50,7 @@ def open_checkpoint(run: RunContext, prepared: Prepared, spark: SparkSession) ->
         run.warn(warning)
     # Before this driver fences off one that can go on, where this one could not.
     run.retry(lambda: require_committed_in_ledger(prepared.client, run.config, checkpoint, identity))
-    _require_plausible_clock(run, prepared, checkpoint)
+    require_plausible_clock(run, prepared, checkpoint)
     epoch = _begin_epoch(run, prepared, identity)
     claim = claim_checkpoint(checkpoint.storage, epoch)
     if checkpoint.is_new and not run.options.start_over:
@@ -72,7 +72,7 @@ def batch_clock(run: RunContext, config: PipelineConfig, checkpoint: Checkpoint)
     return BatchClock(tolerance, checkpoint.last_committed(), run.options.accept_clock, run.report)
 
 
-def _require_plausible_clock(run: RunContext, prepared: Prepared, checkpoint: Checkpoint) -> None:
+def require_plausible_clock(run: RunContext, prepared: Prepared, checkpoint: Checkpoint) -> None:
     """Raise `ClockMoved` if the next batch would be refused as this host's clock does not fit the last batch."""
     clock = batch_clock(run, run.config, checkpoint)
     if clock is None or run.options.accept_clock:

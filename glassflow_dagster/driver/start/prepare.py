@@ -72,10 +72,10 @@ def prepare(run: RunContext) -> Prepared:
     declared = run.config
     run = replace(run, config=run.retry(lambda: effective_definition(client, declared)))
     try:
-        tables = _prepare_tables(run, client, checkpoint)
+        tables = prepare_tables(run, client, checkpoint)
     except TableProblem as problem:
         raise _naming_added_fields(problem, declared, run.config) from problem
-    _prepare_topics(run, checkpoint)
+    prepare_topics(run, checkpoint)
     if run.options.accept:
         run.options.accept(client, run.config, tables, checkpoint, run.report)
         require_same_definition(run.config, checkpoint)
@@ -171,7 +171,7 @@ def _set_aside(run: RunContext, checkpoint: Checkpoint) -> None:
         run.warn(f"the old checkpoint is now in {aside}; remove it when the pipeline runs again")
 
 
-def _prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> tuple[Table, ...]:
+def prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> tuple[Table, ...]:
     """Create the sink's tables (if allowed) and the bookkeeping tables, check them, and return the sink's.
 
     `secure_target` sees to the deduplication windows of all tables that inserts reach.
@@ -230,7 +230,7 @@ def secured(run: RunContext, client: Client, config: PipelineConfig, tables: Seq
     )
 
 
-def _prepare_topics(run: RunContext, checkpoint: Checkpoint) -> None:
+def prepare_topics(run: RunContext, checkpoint: Checkpoint) -> None:
     """Wait for the brokers and the topics, and create the replay topic where the brokers allow it."""
     wait_for_brokers(run.config.connection, run.options.timeout_seconds, run.report_unreachable)
     wait_for_topics(run.config, checkpoint, run.topic_patience, run.report_starting, run.report_waiting)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from glassflow_dagster.control.heartbeat import PartitionLag
 
 # Of more samples every second one is dropped, which halves the precision of a lag of an hour and more.
-_MOST_SAMPLES = 1024
+MOST_SAMPLES = 1024
 
 
 @dataclass
@@ -20,7 +20,7 @@ class LagHistory:
     Records that were there before the first sample count from then on.
     """
 
-    _samples: dict[tuple[str, int], list[tuple[float, int]]] = field(default_factory=dict)
+    samples: dict[tuple[str, int], list[tuple[float, int]]] = field(default_factory=dict)
 
     def lags(
         self, now: float, ends: Mapping[tuple[str, int], int], reached: Mapping[str, Mapping[int, int]]
@@ -37,7 +37,7 @@ class LagHistory:
         return found
 
     def _lag(self, now: float, partition: tuple[str, int], end: int, offset: int) -> PartitionLag:
-        samples = [*self._samples.get(partition, []), (now, end)]
+        samples = [*self.samples.get(partition, []), (now, end)]
         unread = [sample for sample in samples if sample[1] > offset]
-        self._samples[partition] = unread if len(unread) <= _MOST_SAMPLES else unread[::2]
+        self.samples[partition] = unread if len(unread) <= MOST_SAMPLES else unread[::2]
         return PartitionLag(records=max(0, end - offset), seconds=now - unread[0][0] if unread else 0.0)

@@ -20,7 +20,7 @@ from glassflow_dagster.stores.kafka.end_offsets import EndOffsets
 from glassflow_dagster.stores.kafka.topics import offsets_if_there
 
 # Prometheus asks every 15 to 60 s. Two requests to a broker every five seconds are no load.
-_LAG_INTERVAL = 5.0  # seconds
+LAG_INTERVAL = 5.0  # seconds
 # The dead letters are counted by a query; people act on them within minutes.
 _DEAD_LETTER_INTERVAL = 30.0  # seconds
 
@@ -32,7 +32,7 @@ Reached = Callable[[], Mapping[str, Mapping[int, int]]]
 def sampled_servers(run: RunContext, reached: Reached) -> Iterator[None]:
     """Write lag and waiting dead letters into the heartbeat while the block runs."""
     stopped = threading.Event()
-    samples = _Samples(run.config, reached)
+    samples = ServerSamples(run.config, reached)
 
     def repeat(sample: Callable[[], dict[str, Any]], interval: float) -> None:
         while True:
@@ -41,7 +41,7 @@ def sampled_servers(run: RunContext, reached: Reached) -> Iterator[None]:
                 return
 
     for server, sample, interval in (
-        ("kafka", samples.lags, _LAG_INTERVAL),
+        ("kafka", samples.lags, LAG_INTERVAL),
         # ClickHouse may take two minutes not to answer.
         ("clickhouse", samples.dead_letters, _DEAD_LETTER_INTERVAL),
     ):
@@ -82,7 +82,7 @@ def _by_topic(behind: Mapping[tuple[str, int], int]) -> dict[str, int]:
 
 
 @dataclass
-class _Samples:
+class ServerSamples:
     """The samples of one pipeline as fields of a heartbeat."""
 
     config: PipelineConfig

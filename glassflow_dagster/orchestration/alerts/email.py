@@ -14,7 +14,7 @@ from dagster._utils.alert import EMAIL_MESSAGE, send_email_via_ssl, send_email_v
 from glassflow_dagster.orchestration.alerts.alert import ANSWER_SECONDS, Alert, AlertUndelivered
 
 _PORTS = {"SSL": 465, "STARTTLS": 587}
-_SENDERS: dict[str, Callable[..., Any]] = {"SSL": send_email_via_ssl, "STARTTLS": send_email_via_starttls}
+SENDERS: dict[str, Callable[..., Any]] = {"SSL": send_email_via_ssl, "STARTTLS": send_email_via_starttls}
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class EmailChannel:
 
     def _send(self, message: str) -> None:
         """Send a mail; raises OSError or SMTPException."""
-        _SENDERS[self.encryption](
+        SENDERS[self.encryption](
             self.sender,
             self.password,
             self.recipients,

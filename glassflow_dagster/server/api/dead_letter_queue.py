@@ -32,7 +32,7 @@ from glassflow_dagster.stores.dead_letters.store import ALL, DeadLetterStore
 _COMPONENTS = {"decode": "ingestor", "filter": "dedup", "transform": "dedup", "dedup": "dedup", "join": "join"}
 _SINK = "sink"
 # Ids of one query: ClickHouse reads statements of up to 256 KiB, and a topic's name may have 249 characters.
-_IDS_AT_ONCE = 250
+IDS_AT_ONCE = 250
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def _conditions(keys: list[message_ids.Key] | None) -> Iterator[str]:
         yield ALL
         return
     remaining = iter(keys)
-    while part := list(islice(remaining, _IDS_AT_ONCE)):
+    while part := list(islice(remaining, IDS_AT_ONCE)):
         yield message_ids.one_of(part)
 
 

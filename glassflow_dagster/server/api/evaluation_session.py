@@ -21,7 +21,7 @@ class EvaluationSession:
     """One local session for this process, used by one request at a time. report: gets progress."""
 
     report: Callable[[str], None]
-    _session: SparkSession | None = None
+    spark: SparkSession | None = None
     _lock: Lock = field(default_factory=Lock)
     _folder: "tempfile.TemporaryDirectory[str] | None" = None
 
@@ -41,16 +41,16 @@ class EvaluationSession:
     def close(self) -> None:
         """Stop the session, if it has started."""
         with self._lock:
-            if self._session is not None:
-                stop_session(self._session)
-                self._session = None
+            if self.spark is not None:
+                stop_session(self.spark)
+                self.spark = None
             if self._folder is not None:
                 self._folder.cleanup()
 
     def _started(self) -> SparkSession:
-        if self._session is None:
+        if self.spark is None:
             self.report("api: starting Spark ...")
             self._folder = tempfile.TemporaryDirectory(prefix="glassflow-api-")
             settings = {"spark.master": "local[1]", "spark.sql.shuffle.partitions": "1"}
-            self._session = start_session("api", Path(self._folder.name), settings, self.report)
-        return self._session
+            self.spark = start_session("api", Path(self._folder.name), settings, self.report)
+        return self.spark

@@ -29,7 +29,7 @@ HEALTH = ("/api/v1/healthz", "/api/v2/healthz")
 PAGE = "/api/v1/docs"
 # The pages for people, which other pages may link to, and whose forms a browser sends.
 PAGES = "/ui/"
-_BODY_SECONDS = 30.0
+BODY_SECONDS = 30.0
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 _MEDIA_TYPES = ("application/json", "application/yaml", "application/x-yaml", "text/yaml")
 _FORM = "application/x-www-form-urlencoded"
@@ -63,7 +63,7 @@ class Guard:
         answer = _Answer(send)
         try:
             self._require_allowed(scope)
-            body = await _read_body(receive, self._rules.largest)
+            body = await read_body(receive, self._rules.largest)
             await self._app(scope, _Replayed(body, receive), answer)
         except ApiError as error:
             await answer.error(error)
@@ -130,11 +130,11 @@ class Guard:
             raise ApiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", text)
 
 
-async def _read_body(receive: _Receive, largest: int) -> bytes:
+async def read_body(receive: _Receive, largest: int) -> bytes:
     """Return a request's body; raises `ApiError` as soon as it is too large, or too slow."""
     body = bytearray()
     try:
-        async with asyncio.timeout(_BODY_SECONDS):
+        async with asyncio.timeout(BODY_SECONDS):
             more = True
             while more:
                 message = await receive()
@@ -146,7 +146,7 @@ async def _read_body(receive: _Receive, largest: int) -> bytes:
                     raise _too_large(largest)
                 more = message.get("more_body", False)
     except TimeoutError:
-        text = f"the body has not arrived within {_BODY_SECONDS:g} s"
+        text = f"the body has not arrived within {BODY_SECONDS:g} s"
         raise ApiError(HTTPStatus.REQUEST_TIMEOUT, "request_timeout", text) from None
     return bytes(body)
 

@@ -15,7 +15,7 @@ from glassflow_dagster.stores.kafka.topics import offsets
 _log = logging.getLogger(__name__)
 
 # A replay that has sent nothing for so long has ended; a transaction of one takes well under a second.
-_QUIET_SECONDS = 5.0
+QUIET_SECONDS = 5.0
 # How often a replay is begun again that another one has ended, such as one of the command line.
 _TIMES_FENCED = 10
 _POLL_SECONDS = 0.5
@@ -53,9 +53,9 @@ def _replay(config: PipelineConfig, condition: str) -> list[str]:
 
 
 def _await_quiet(config: PipelineConfig) -> None:
-    """Wait until nothing is sent to the replay topic for `_QUIET_SECONDS`; to go on at once would end the other."""
+    """Wait until nothing is sent to the replay topic for `QUIET_SECONDS`; to go on at once would end the other."""
     end, since = -1, time.monotonic()
-    while time.monotonic() - since < _QUIET_SECONDS:
+    while time.monotonic() - since < QUIET_SECONDS:
         newest = offsets(config.source.connection_params, config.replay_topic)[REPLAY_PARTITION].high
         if newest != end:
             end, since = newest, time.monotonic()

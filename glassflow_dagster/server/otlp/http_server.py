@@ -19,7 +19,7 @@ from glassflow_dagster.server.otlp.refusals import Reason, Refusal
 from glassflow_dagster.server.otlp.signals import SIGNALS, Signal
 
 # Seconds for the body of a request: a client that stops sending must not hold memory for ever.
-_BODY_SECONDS = 30.0
+BODY_SECONDS = 30.0
 _ENCODINGS = {encoding.media_type: encoding for encoding in Encoding}
 _REASONS = {reason.http: reason for reason in (Reason.NOT_RECEIVED, Reason.WRONG_METHOD)}
 
@@ -70,16 +70,16 @@ class HttpEndpoints:
             )
         with self._admission.bodies.hold() as held:
             held.grow(OVERHEAD)
-            body = await self._body(request, held)
+            body = await self.read_body(request, held)
             response = await self._receiver.export(signal, encoding, body)
         return Response(encoding.encode(response), media_type=encoding.media_type)
 
-    async def _body(self, request: Request, held: Held) -> bytes:
+    async def read_body(self, request: Request, held: Held) -> bytes:
         """Return the decompressed body; raises `Refusal` as soon as it is larger than a body may be."""
         decompress = _decompressor(request.headers.get("content-encoding", "identity"))
         body, largest = bytearray(), self._admission.largest
         try:
-            async with asyncio.timeout(_BODY_SECONDS):
+            async with asyncio.timeout(BODY_SECONDS):
                 async for chunk in request.stream():
                     # One byte more than allowed shows that it is too large.
                     part = decompress.feed(chunk, largest - len(body) + 1)
@@ -92,7 +92,7 @@ class HttpEndpoints:
                             "raise --max-request-bytes",
                         )
         except TimeoutError:
-            raise Refusal(Reason.TOO_SLOW, f"the body has not arrived within {_BODY_SECONDS:g} s") from None
+            raise Refusal(Reason.TOO_SLOW, f"the body has not arrived within {BODY_SECONDS:g} s") from None
         decompress.finish()
         return bytes(body)
 

@@ -62,7 +62,7 @@ class KafkaWriter:
         self._metrics = metrics
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
-        self._producer = _producer(connection, limits, self._on_error)
+        self._producer = _producer(connection, limits, self.on_error)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="kafka-writer")
         self._thread.start()
@@ -112,7 +112,7 @@ class KafkaWriter:
         except BufferError:  # librdkafka's queue, which has no limit but its memory
             settle(KafkaError(KafkaError._QUEUE_FULL))
 
-    def _on_error(self, error: KafkaError) -> None:
+    def on_error(self, error: KafkaError) -> None:
         """Receive an error that belongs to no message: the connection's, which librdkafka repeats, or a fatal one."""
         if error.fatal():
             self._loop.call_soon_threadsafe(self._on_fatal, error.str())

@@ -130,8 +130,8 @@ def replay(config: PipelineConfig, condition: str, report: Report) -> ReplayResu
     # Run once before anything is changed, so that a wrong condition is reported at once.
     store.fetch(skipped_query, condition, checkpoint_id=checkpoint_id)
     ensure_replay_topic(config)
-    sender = _Sender(config)
-    marker = _Marker.of(store, config)
+    sender = ReplaySender(config)
+    marker = ReplayMarker.of(store, config)
     # An interrupted replay may have sent dead letters without marking them.
     marker.mark(marker.sent_without_mark())
     of_earlier_checkpoint, already_sent, too_often, of_pairs = store.fetch(
@@ -158,7 +158,7 @@ Sent = tuple[Replay, int, int]  # what was sent, its offset in the replay topic,
 
 
 @dataclass(frozen=True)
-class _Marker:
+class ReplayMarker:
     """Writes the marks of sent dead letters. topic_id: the replay topic's, '' where the brokers give none."""
 
     store: DeadLetterStore
@@ -167,7 +167,7 @@ class _Marker:
     topic_id: str
 
     @classmethod
-    def of(cls, store: DeadLetterStore, config: PipelineConfig) -> "_Marker":
+    def of(cls, store: DeadLetterStore, config: PipelineConfig) -> "ReplayMarker":
         """Return the marker of a pipeline, whose replay topic exists."""
         server_run = translate_errors(store.client, lambda: read_server_run(store.client))
         begin = BatchBegin(server_run)
@@ -240,7 +240,7 @@ def _groups(dead_letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
         yield group
 
 
-class _Sender:
+class ReplaySender:
     """The transactional producer of a pipeline's replay topic; creating it fences all earlier ones."""
 
     def __init__(self, config: PipelineConfig) -> None:
@@ -269,10 +269,10 @@ class _Sender:
                 for dead_letter in dead_letters:
                     self._produce(dead_letter, sent, failures)
                 self._await_delivery()
-                _require_all_taken(failures)
+                require_all_taken(failures)
                 self._producer.commit_transaction(_TRANSACTION_SECONDS)
             except BaseException:
-                self._abort()
+                self.abort()
                 raise
         return sorted(sent, key=lambda entry: entry[1])
 
@@ -338,7 +338,7 @@ class _Sender:
         while len(self._producer) and time.monotonic() < deadline:
             self._producer.poll(0.1)
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
         """Abort the transaction. Errors are ignored: the next replay or, after a minute, the brokers abort it."""
         with suppress(KafkaException):
             self._producer.abort_transaction(_TRANSACTION_SECONDS)
@@ -369,7 +369,7 @@ class _Sender:
             ) from raised
 
 
-def _require_all_taken(failures: list[str]) -> None:
+def require_all_taken(failures: list[str]) -> None:
     """Raise the first failure, so that the transaction is aborted."""
     if failures:
         raise GlassflowError(failures[0])

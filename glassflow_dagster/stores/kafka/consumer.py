@@ -18,7 +18,7 @@ ANSWER_TIMEOUT = 10.0  # seconds per request; a TLS and SASL handshake with a di
 _FIRST_TIMEOUT = 1.0  # seconds
 
 # librdkafka requires a group.id even for assigned partitions; the group is never joined, no offset is committed.
-_UNUSED_GROUP = "glassflow-dagster-reader"
+UNUSED_GROUP = "glassflow-dagster-reader"
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def open_consumer(
     try:
         consumer = Consumer({
             **client_settings(connection),
-            "group.id": _UNUSED_GROUP,
+            "group.id": UNUSED_GROUP,
             "enable.auto.commit": False,
             "allow.auto.create.topics": False,
             "error_cb": errors.append,

@@ -14,8 +14,8 @@ from glassflow_dagster.stores.kafka.errors import KafkaUnreachable
 # What the client and the broker say of a partition that does not exist (any more).
 _GONE = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - the library names its own codes so
-    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._UNKNOWN_TOPIC,
 )
 
 

@@ -16,7 +16,7 @@ from glassflow_dagster.stores.kafka.errors import KafkaUnreachable
 
 REPORT_INTERVAL = 2.0  # seconds between two reports while counting
 STALL_TIMEOUT = 60.0  # seconds without a record or a partition's end, after which reading fails
-_MAX_GAP_READ = 1_000  # offsets; a longer gap is skipped by a seek, which discards the records fetched ahead
+MAX_GAP_READ = 1_000  # offsets; a longer gap is skipped by a seek, which discards the records fetched ahead
 _FETCH_AT_ONCE = 10_000  # records per call of consume()
 
 
@@ -161,10 +161,10 @@ def _records_at(  # noqa: PLR0913, PLR0917 - the consumer, and what it reads
     partition's end; raises `KafkaUnreachable` when no message comes for `STALL_TIMEOUT` seconds.
     """
     remaining = deque(wanted)
-    position = -_MAX_GAP_READ - 1  # the next offset to consume; so low that the first wanted offset needs a seek
+    position = -MAX_GAP_READ - 1  # the next offset to consume; so low that the first wanted offset needs a seek
     deadline = time.monotonic() + STALL_TIMEOUT
     while remaining:
-        if remaining[0] - position > _MAX_GAP_READ:
+        if remaining[0] - position > MAX_GAP_READ:
             position = remaining[0]
             consumer.assign([TopicPartition(topic, partition, position)])
         message = consumer.poll(1.0)

@@ -26,7 +26,7 @@ from glassflow_dagster.stores.kafka.topics import Offsets, offsets, offsets_if_t
 # Bytes of record values in a sample: a thousand records of a megabyte each would need a gigabyte of memory.
 SAMPLE_BYTES = 64 * 1024 * 1024
 TOPICS_SHOWN = 10
-_FETCH_AT_ONCE = 500  # records per call of consume()
+FETCH_AT_ONCE = 500  # records per call of consume()
 
 Ranges = dict[int, tuple[int, int]]  # partition -> [from, until) offsets
 
@@ -144,7 +144,7 @@ class _Reader:
             if self._bytes > SAMPLE_BYTES or time.monotonic() > self.deadline:
                 self.complete = False
                 return
-            for message in consumer.consume(_FETCH_AT_ONCE, timeout=0.5):
+            for message in consumer.consume(FETCH_AT_ONCE, timeout=0.5):
                 partition, offset = partition_and_offset(message)
                 _, until = ranges[partition]
                 end = is_end(message)

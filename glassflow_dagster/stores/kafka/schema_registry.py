@@ -20,7 +20,7 @@ from glassflow_dagster.errors import GlassflowError
 _ANSWER_SECONDS = 10.0
 # The limits of drivers (stream/scala/registry/RegistryClient.scala).
 _MOST_REFERENCES = 500
-_MOST_BYTES = 16 * 1024 * 1024
+MOST_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class RegistryReader:
                 )
             self._collect(referred, found, asked)
             found[path] = self._text(referred)
-            if sum(map(len, found.values())) > _MOST_BYTES:
+            if sum(map(len, found.values())) > MOST_BYTES:
                 raise self._too_large()
 
     def _text(self, content: Mapping[str, Any]) -> str:
@@ -89,8 +89,8 @@ class RegistryReader:
             try:
                 # The scheme is http or https: a rule of the definition.
                 with self._opener(url).open(request, timeout=_ANSWER_SECONDS) as answer:
-                    body = answer.read(_MOST_BYTES + 1)
-                if len(body) > _MOST_BYTES:
+                    body = answer.read(MOST_BYTES + 1)
+                if len(body) > MOST_BYTES:
                     raise self._too_large()
                 content = json.loads(body)
             except urllib.error.HTTPError as error:
@@ -120,7 +120,7 @@ class RegistryReader:
 
     def _too_large(self) -> GlassflowError:
         return GlassflowError(
-            f"schema registry {self.registry.url}: answers with more than {_MOST_BYTES // 1024**2} MiB, or "
+            f"schema registry {self.registry.url}: answers with more than {MOST_BYTES // 1024**2} MiB, or "
             f"{_MOST_REFERENCES:,} references, for one schema; is it a schema registry? If it is, register a smaller "
             "schema, or one that refers to fewer others"
         )
@@ -128,7 +128,7 @@ class RegistryReader:
     def _opener(self, url: str) -> urllib.request.OpenerDirector:
         context = self._context(url)
         return urllib.request.build_opener(
-            _Redirects, *([urllib.request.HTTPSHandler(context=context)] if context else [])
+            RegistryRedirects, *([urllib.request.HTTPSHandler(context=context)] if context else [])
         )
 
     def _context(self, url: str) -> ssl.SSLContext | None:
@@ -147,10 +147,11 @@ class RegistryReader:
         return context
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
+class RegistryRedirects(urllib.request.HTTPRedirectHandler):
     """Follows redirects, but shows the credentials to the registry's own host only."""
 
     def redirect_request(self, req: Any, *rest: Any) -> urllib.request.Request | None:
+        """Return the request to follow; None to follow none."""
         request = super().redirect_request(req, *rest)
         if request is not None and request.host != req.host:
             request.remove_header("Authorization")

@@ -231,7 +231,7 @@ class Checkpoint:
                 content = self.storage.read(file)
                 moved = _SCHEMA_PATH.sub(lambda match: f'"{here}{match[1]}"', content.decode()).encode()
                 if moved != content:
-                    _replace_spark_file(self.storage, file, moved)
+                    replace_spark_file(self.storage, file, moved)
 
     @property
     def spark_location(self) -> str:
@@ -337,7 +337,7 @@ class Checkpoint:
         version = line[: line.index("{")]
         lines[index] = version + json.dumps({topic: dict(by_partition) for topic, by_partition in offsets.items()})
         self._known_offsets.clear()
-        _replace_spark_file(self.storage, file, "\n".join(lines).encode())
+        replace_spark_file(self.storage, file, "\n".join(lines).encode())
 
     def set_logged_partitions(self, partitions: int) -> None:
         """Rewrite Spark's log so that a query has a state of so many partitions."""
@@ -346,7 +346,7 @@ class Checkpoint:
             metadata = json.loads(lines[_METADATA_LINE])
             metadata.setdefault("conf", {})[_PARTITIONS_SETTING] = str(partitions)
             lines[_METADATA_LINE] = json.dumps(metadata)
-            _replace_spark_file(self.storage, f"offsets/{batch_id}", "\n".join(lines).encode())
+            replace_spark_file(self.storage, f"offsets/{batch_id}", "\n".join(lines).encode())
         self._known_offsets.clear()
 
     def plan(self, batch_id: int) -> BatchPlan | None:
@@ -649,7 +649,7 @@ def _read_spark_file(storage: Storage, name: str) -> list[str]:
     return lines
 
 
-def _replace_spark_file(storage: Storage, name: str, content: bytes) -> None:
+def replace_spark_file(storage: Storage, name: str, content: bytes) -> None:
     """Replace one of Spark's files and its checksums; a crash leaves the old or the new file, maybe without checksums.
 
     The old checksums go first, since Spark rejects a file that does not fit its checksums, but reads one without. The

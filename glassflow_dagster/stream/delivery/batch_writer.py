@@ -154,9 +154,9 @@ class BatchWriter:
             if self._stopping.is_set() or self.only_batch not in (None, batch_id):
                 self._has_refused_batch = True
                 raise StopBetweenBatches
-            plan, repeated = self._plan(stages, batch_id)
-            outcomes, measures = self._write(stages, plan, repeated=repeated)
-            totals = self._account(plan, outcomes, measures, repeated=repeated)
+            plan, repeated = self.plan_batch(stages, batch_id)
+            outcomes, measures = self.write_blocks(stages, plan, repeated=repeated)
+            totals = self.write_ledger_row(plan, outcomes, measures, repeated=repeated)
             if self.bound:
                 self.bound.update(outcomes.sized, outcomes.sized_bytes, outcomes.read)
             before = self._progress
@@ -182,7 +182,7 @@ class BatchWriter:
         """Whether the writer has refused a batch, which ends the query between two batches and is no failure."""
         return self._has_refused_batch
 
-    def _plan(self, stages: BatchStages, batch_id: int) -> tuple[BatchPlan, bool]:
+    def plan_batch(self, stages: BatchStages, batch_id: int) -> tuple[BatchPlan, bool]:
         """Return the batch's plan, and whether an earlier run made it.
 
         A new batch gets a plan, which is on disk before its first block is sent. A batch that already has one is
@@ -244,7 +244,7 @@ class BatchWriter:
             server_lead_ms=own.lead_ms,
         )
 
-    def _write(self, stages: BatchStages, plan: BatchPlan, *, repeated: bool) -> tuple[BatchOutcomes, Measures]:
+    def write_blocks(self, stages: BatchStages, plan: BatchPlan, *, repeated: bool) -> tuple[BatchOutcomes, Measures]:
         """Write the batch's blocks and dead letters from Spark's workers; return its records' outcomes, and measures.
 
         repeated: an earlier run has begun to write this batch, so that some of its blocks may be in ClickHouse already.
@@ -259,7 +259,7 @@ class BatchWriter:
         return total(BatchOutcomes(**row) for row in results), measures
 
     def _partition_writer(self, plan: BatchPlan, *, repeated: bool) -> PartitionWriter:
-        """Return the writer of the batch's partitions. repeated: see `_write`."""
+        """Return the writer of the batch's partitions. repeated: see `write_blocks`."""
         names = [sink.table_name for sink in self.config.sink.by_table]
         return PartitionWriter(
             counter=_counter_of(self.config),
@@ -338,7 +338,9 @@ class BatchWriter:
             expires_at=plan.dead_letters_expire_at,
         )
 
-    def _account(self, plan: BatchPlan, outcomes: BatchOutcomes, measures: Measures, *, repeated: bool) -> Totals:
+    def write_ledger_row(
+        self, plan: BatchPlan, outcomes: BatchOutcomes, measures: Measures, *, repeated: bool
+    ) -> Totals:
         """Write the batch's ledger row; return the totals of this writer's batches, this one included.
 
         measures: the batch's, to which this insert is added.

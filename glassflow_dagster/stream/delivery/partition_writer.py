@@ -133,7 +133,7 @@ class PartitionWriter:
         outcomes = BatchOutcomes()
         writers: _Writers | None = None
         for block in cut(self._stored(batches, outcomes), self.limits):
-            writers = writers or self._open(repeated=self.repeated or _is_retried(block))
+            writers = writers or self._open(repeated=self.repeated or is_retried(block))
             # No two blocks of a batch begin with the same row, so the first row's position identifies the block.
             first = [block.column(name)[0].as_py() for name in self.counter.position_columns]
             self._write(writers, block, self.dead_letters.token(first), outcomes)
@@ -148,7 +148,7 @@ class PartitionWriter:
         """
         dead_letters = block.filter(pc.is_valid(block.column("dead_letter")))
         for index, table in enumerate(self.tables):
-            if (rows := self._rows_of(index, block)).num_rows:
+            if (rows := self.rows_of(index, block)).num_rows:
                 # As it was before a sink had several tables.
                 of_table = token.to_table(f"{table.database}.{table.name}") if index else token
                 self._write_rows(writers, index, rows, of_table, outcomes)
@@ -158,7 +158,7 @@ class PartitionWriter:
         self.counter.count_stored(block, outcomes)
         outcomes.copies += _copies(block.column("row"))
 
-    def _rows_of(self, index: int, records: pa.Table) -> pa.Table:
+    def rows_of(self, index: int, records: pa.Table) -> pa.Table:
         """Return the records that are rows of a table; their column row is BINARY then. index: in `tables`."""
         row, others = records.column("row"), records.drop_columns(["row"])
         if len(self.tables) == 1:
@@ -235,7 +235,7 @@ class PartitionWriter:
         Blocks for a Distributed table with exactly-once delivery are written as a whole or not at all. All others are
         split where the server refuses rows; a repeated batch continues with the splits that are noted in ClickHouse.
         """
-        client = _client(self.connection, self.retry_seconds, self.report)
+        client = worker_client(self.connection, self.retry_seconds, self.report)
         inserter = Inserter(
             client, self.retry_seconds, self.report, self.epoch, self.begin,
             repeated=repeated, mutated_rows=self.mutated_rows,
@@ -374,7 +374,7 @@ def _copies(row: pa.ChunkedArray) -> int:
     return int((pc.sum(pc.list_value_length(row)).as_py() or 0) - (len(row) - row.null_count))
 
 
-def _is_retried(block: pa.Table) -> bool:
+def is_retried(block: pa.Table) -> bool:
     """Return whether Spark runs this task, or its stage, again within the batch; False without Spark, as in a test."""
     context = TaskContext.get()
     return context is not None and (context.attemptNumber() > 0 or block.column(STAGE_ATTEMPT)[0].as_py() > 0)
@@ -412,7 +412,7 @@ def _columns_of(table: pa.Table) -> dict[str, pa.ChunkedArray]:
 _clients: dict[ClickHouseConnection, Client] = {}
 
 
-def _client(connection: ClickHouseConnection, patience_seconds: float, report: Callable[[str], None]) -> Client:
+def worker_client(connection: ClickHouseConnection, patience_seconds: float, report: Callable[[str], None]) -> Client:
     """Return this worker's client for a server; connect first where there is none."""
     if connection not in _clients:
         # Spark ends idle workers, so a new one may connect while the server restarts: wait for it.

@@ -17,7 +17,7 @@ from glassflow_dagster.runtime.spark_home import pyspark_folder
 from glassflow_dagster.stream.scala.build import state_jar
 
 # It lives for some seconds: no second compiler, and no threads for collections.
-_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 # Java from 24 on warns of what Spark's texts (UTF8String) need.
 _QUIET_SINCE, _QUIET = 24, "--sun-misc-unsafe-memory-access=allow"
 
@@ -67,7 +67,7 @@ class ReaderProcess:
         quiet = (_QUIET,) if java.version >= _QUIET_SINCE else ()
         class_path = os.pathsep.join(map(str, jars))
         return subprocess.Popen(
-            [str(java.executable), *_OPTIONS, *quiet, "-cp", class_path, "glassflow.ProtobufReader"],
+            [str(java.executable), *OPTIONS, *quiet, "-cp", class_path, "glassflow.ProtobufReader"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, encoding="utf-8",
         )  # fmt: skip
 

@@ -22,11 +22,11 @@ from glassflow_dagster.runtime.java import JavaRuntime, find_java
 from glassflow_dagster.runtime.spark_home import pyspark_folder
 from glassflow_dagster.stream.scala.build import state_jar
 
-_ARCHIVE = "driver.jsa"
+ARCHIVE = "driver.jsa"
 # Of the process in the background, beside the archives' folders.
 _LOG = "warmup.log"
 # A file with the paths of the Spark and the Java that an archive belongs to, one per line.
-_OWNERS = "owners"
+OWNERS = "owners"
 
 # No warning for the user when an archive does not fit.
 _SILENT = "-Xlog:cds*=off"
@@ -71,33 +71,33 @@ def reading_options(java: JavaRuntime, jars: Sequence[Path]) -> str:
 
     Empty without an archive for this Java and these jars. jars: those before Spark's own in the class path.
     """
-    archive = _folder(java, jars) / _ARCHIVE
+    archive = archive_folder(java, jars) / ARCHIVE
     if not archive.exists():
         return ""
-    kind = _kind(java)
+    kind = archive_kind(java)
     return f'"-XX:{kind.reading}={archive}" {_IN_PLACE} {kind.silent}'
 
 
 def make_archive(report: Callable[[str], None]) -> None:
     """Create the archive by a warm-up run, if there is none yet, and remove archives that no driver can use."""
     java = find_java()
-    folder = _folder(java, driver_jars(report))
-    if (folder / _ARCHIVE).exists():
+    folder = archive_folder(java, driver_jars(report))
+    if (folder / ARCHIVE).exists():
         return
     with exclusive(folder, lambda: report("another process is warming up a driver; waiting for it")):
         # The other process may have created it meanwhile.
-        if (folder / _ARCHIVE).exists():
+        if (folder / ARCHIVE).exists():
             return
         report("running a warm-up driver for Java's class data archive, so that drivers start faster (once)")
         try:
             with filled(folder) as temporary:
-                _run_warmup(java, temporary / _ARCHIVE)
-                (temporary / _OWNERS).write_text(f"{pyspark_folder()}\n{java.executable}")
+                _run_warmup(java, temporary / ARCHIVE)
+                (temporary / OWNERS).write_text(f"{pyspark_folder()}\n{java.executable}")
         except _WarmupFailed as failure:
             # It only costs time.
             report(f"warning: no class archive was made, so drivers start slower: {failure}")
         else:
-            _remove_orphans(folder)
+            remove_orphans(folder)
 
 
 def make_in_background(report: Callable[[str], None], *options: str) -> None:
@@ -106,8 +106,8 @@ def make_in_background(report: Callable[[str], None], *options: str) -> None:
     The process outlives this one. Its messages go to a log in the cache. options: of this module's command.
     """
     java = find_java()
-    folder = _folder(java, driver_jars(report))
-    if (folder / _ARCHIVE).exists():
+    folder = archive_folder(java, driver_jars(report))
+    if (folder / ARCHIVE).exists():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(_LOG).open("w") as log:
@@ -121,14 +121,14 @@ def make_in_background(report: Callable[[str], None], *options: str) -> None:
     report(f"making Java's class data archive in the background, so that later drivers start faster; see {log.name}")
 
 
-def _remove_orphans(current: Path) -> None:
+def remove_orphans(current: Path) -> None:
     """Remove archives whose Spark or Java was removed, or was reinstalled at the same path.
 
     Java accepts an archive only with the very files that it was created from. current: the archive's folder in use.
     """
     # The paths of a Spark and a Java, one per line.
-    owners = (current / _OWNERS).read_text()
-    for other in current.parent.glob(f"*/{_OWNERS}"):
+    owners = (current / OWNERS).read_text()
+    for other in current.parent.glob(f"*/{OWNERS}"):
         other_owners = other.read_text()
         is_gone = not all(Path(line).exists() for line in other_owners.splitlines())
         if is_gone or (other_owners == owners and other.parent != current):
@@ -137,16 +137,16 @@ def _remove_orphans(current: Path) -> None:
 
 def _run_warmup(java: JavaRuntime, archive: Path) -> None:
     """Run the warm-up on a JVM that writes the archive when it ends; raises `_WarmupFailed` where it wrote none."""
-    kind = _kind(java)
+    kind = archive_kind(java)
     options = f'"-XX:{kind.writing}={archive}" {kind.silent}'
     command = [sys.executable, "-m", "glassflow_dagster.stream.warmup", options]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode != 0 or not _is_complete(archive):
+    if result.returncode != 0 or not is_complete(archive):
         lines = (result.stderr or result.stdout).strip().splitlines() or ["no error message"]
         raise _WarmupFailed(lines[-1])
 
 
-def _is_complete(archive: Path) -> bool:
+def is_complete(archive: Path) -> bool:
     """Return whether Java has written an archive to its end: a JVM may be killed meanwhile, or find no room."""
     try:
         with archive.open("rb") as file:
@@ -156,12 +156,12 @@ def _is_complete(archive: Path) -> bool:
         return False
 
 
-def _kind(java: JavaRuntime) -> _Kind:
+def archive_kind(java: JavaRuntime) -> _Kind:
     """Return the kind of archive that this Java writes and reads."""
     return _AOT if java.version >= _AOT_SINCE else _CDS
 
 
-def _folder(runtime: JavaRuntime, jars: Sequence[Path]) -> Path:
+def archive_folder(runtime: JavaRuntime, jars: Sequence[Path]) -> Path:
     """Return the folder of the archive in the cache, named by a digest of the files that the archive depends on."""
     java, spark = runtime.executable, pyspark_folder()
     # Java compares the modification time of each jar, which reinstalling the same version changes.

@@ -15,7 +15,7 @@ _MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBa
 
 def use_hdfs(spark: SparkSession) -> None:
     """Let a session keep its checkpoints in HDFS, with Hadoop's own settings where HADOOP_CONF_DIR names them."""
-    configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()
     folder = os.environ.get(_CONFIGURATION)
     for file in (Path(folder) / name for name in _FILES) if folder else ():
         if file.exists():

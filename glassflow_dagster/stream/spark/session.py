@@ -274,7 +274,7 @@ def use_store(spark: SparkSession, manager: str, settings: Mapping[str, str], fo
 
     folder: the setting with this host's folder for files on their way there, which executors elsewhere do not have.
     """
-    configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()
     is_here = runs_locally(spark)
     for key, value in settings.items():
         if is_here or key != folder:

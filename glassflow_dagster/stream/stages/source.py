@@ -24,7 +24,7 @@ MAX_BATCH_RECORDS = 200_000
 _POLLED_RECORDS = 500
 _POLLED_BYTES = 16 * 1024 * 1024
 # A partition is not divided among tasks below this: each of them opens a consumer of its own.
-_LEAST_TASK_RECORDS = 5_000
+LEAST_TASK_RECORDS = 5_000
 # Nor where partitions are as many as cores, and one has only somewhat more of a batch than the others.
 _UNEVEN = 1.5
 # The index of each bound in an offset range [first, until).
@@ -95,7 +95,7 @@ def task_records(config: PipelineConfig, max_records: int, cores: int) -> int | 
     must cut the same ones on any number of cores. With a state they are cut behind the shuffle, from rows that are in
     order again. max_records: of a batch.
     """
-    return max(_LEAST_TASK_RECORDS, math.ceil(_UNEVEN * max_records / cores)) if config.has_state else None
+    return max(LEAST_TASK_RECORDS, math.ceil(_UNEVEN * max_records / cores)) if config.has_state else None
 
 
 def max_rows(config: PipelineConfig, *, partitioned: bool) -> int:

@@ -1,12 +1,13 @@
 """Comparison of expected and actual rows, on Spark with rows made by the test."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
 
-from glassflow_dagster.checks.exact.canonical import comparable, hashed, joined
-from glassflow_dagster.checks.exact.compare_keys import Compared, _differences, _expected, _readable, _values
+from glassflow_dagster.checks.exact.canonical import comparable, hashed, joined, readable_key
+from glassflow_dagster.checks.exact.compare_keys import Compared, actual_by_key, expected_by_key, find_differences
 from glassflow_dagster.checks.exact.expected import without_refused
 from glassflow_dagster.definition.model.types import parse_column_type
 from glassflow_dagster.stores.bookkeeping.dead_letter_table import RefusedEvent
@@ -29,8 +30,6 @@ def test_rows_of_batches_that_came_while_the_table_was_read_may_be_there_and_nee
         [("in time", "1"), ("late, there", "1"), ("twice", "2"), ("twice", "1"), ("swapped", "2")],
         "key_hash STRING, row_hash STRING",
     )
-    actual = there.groupBy("key_hash").agg({"*": "count"}).withColumnRenamed("count(1)", "rows")
-    actual = actual.join(there.groupBy("key_hash").agg(_values().alias("values")), "key_hash")
     refused = [
         RefusedEvent("t", 0, 5, -1, "", 1000),
         RefusedEvent("t", 0, 1, -1, "d.of another table", 1002),
@@ -39,7 +38,8 @@ def test_rows_of_batches_that_came_while_the_table_was_read_may_be_there_and_nee
     table = Table("d", "t", "MergeTree", "MergeTree", {}, rows=0, ttl=False)
     compared = Compared(sms_status(), table, 0, (), (), ())
 
-    found = _differences(None, compared, _expected(without_refused(expected, refused, sms_status()), 1), actual)  # type: ignore[arg-type]
+    by_key = expected_by_key(without_refused(expected, refused, sms_status()), 1)
+    found = find_differences(Mock(), compared, by_key, actual_by_key(there))
 
     assert (found.expected, found.rows) == (5, 5)
     assert (found.missing.examples, found.lost.keys, found.surplus.rows) == (("los",), 1, 0)
@@ -76,5 +76,5 @@ def test_values_cannot_run_into_each_other(spark: SparkSession) -> None:
     rows = spark.createDataFrame([((pair),) for pair in pairs], "row_0 STRUCT<a STRING, b STRING>")
     found = rows.select(joined(columns)[0].alias("text"), hashed(columns)[0].alias("hash")).collect()
     assert len({row["hash"] for row in found}) == len(pairs)
-    assert [_readable(row["text"]) for row in found[2:4]] == ["NULL, -", "-, NULL"]
-    assert _readable(found[-1]["text"]) == "é,,  x"
+    assert [readable_key(row["text"]) for row in found[2:4]] == ["NULL, -", "-, NULL"]
+    assert readable_key(found[-1]["text"]) == "é,,  x"

@@ -1,8 +1,10 @@
 """What a host does about a cluster's driver by what master and ClickHouse say of it; neither is contacted."""
 
+import io
 import json
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,9 @@ from glassflow_dagster.control.deployment import LAUNCH_TIMEOUT, DriverOptions
 from glassflow_dagster.control.heartbeat import DriverState, Heartbeat, make_pipeline_folder, pipeline_folder
 from glassflow_dagster.control.hosts import Shared
 from glassflow_dagster.control.launch import Action
-from glassflow_dagster.control.runners import standalone
 from glassflow_dagster.control.runners.kubernetes.runner import KubernetesRunner
 from glassflow_dagster.control.runners.notes import write_note
-from glassflow_dagster.control.runners.remote import _KNOWN, Known, RemoteDriver
+from glassflow_dagster.control.runners.remote import LAUNCH_NOTE, Known, RemoteDriver
 from glassflow_dagster.control.runners.settings import SparkSubmitSettings
 from glassflow_dagster.control.runners.standalone import StandaloneRunner
 from glassflow_dagster.control.status import StreamState, StreamStatus
@@ -25,6 +26,7 @@ from glassflow_dagster.control.wanted import want
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.orchestration.control import may_take_over
+from glassflow_dagster.runtime import direct
 from glassflow_dagster.stores.clickhouse.errors import ClickHouseUnreachable
 from tests.control.runners.test_spark_submit import MASTER, pipeline
 
@@ -44,7 +46,7 @@ class Host:
         self.runner = StandaloneRunner(**vars(DriverOptions(folder)), settings=settings)
         self.folder = pipeline_folder(folder, "orders")
         make_pipeline_folder(self.folder)
-        monkeypatch.setattr(StandaloneRunner, "_find", lambda *_: self.driver())
+        monkeypatch.setattr(StandaloneRunner, "find", lambda *_: self.driver())
         monkeypatch.setattr(hosts, "look", self.look)
         monkeypatch.setattr(hosts, "tell_stopped", lambda _: self.ask("told"))
         monkeypatch.setattr(hosts, "stop", lambda *_: self.ask("stopped"))
@@ -81,7 +83,7 @@ class Host:
     def has_launched(self, epoch: int, requests: int = 0) -> None:
         """Note a launch. epoch, requests: what ClickHouse knew then."""
         want(self.folder)
-        write_note(self.folder / _KNOWN, Known(epoch=epoch, requests=requests))
+        write_note(self.folder / LAUNCH_NOTE, Known(epoch=epoch, requests=requests))
 
     def status(self) -> StreamStatus:
         return self.runner.status(self.config)
@@ -89,7 +91,7 @@ class Host:
     def would_start(self) -> bool:
         """Return whether an automatic run would start a driver."""
         status = self.status()
-        is_idle = self.runner._action_for(self.config, status) is not Action.HEALTH_CHECKED
+        is_idle = self.runner.action_for(self.config, status) is not Action.HEALTH_CHECKED
         return status.wanted and may_take_over(status, self.config) and is_idle
 
 
@@ -120,7 +122,7 @@ def test_a_newer_driver_of_another_host_is_seen_and_replaced_where_it_does_not_w
         host.has_launched(epoch=1)
     host.sees(state, OTHER, epoch=3)
     assert (host.status().state, host.status().host) == (state, "worker1")
-    assert host.runner._action_for(host.config, host.status()) is action
+    assert host.runner.action_for(host.config, host.status()) is action
     assert host.would_start() is starts
 
 
@@ -140,7 +142,7 @@ def test_what_the_master_has_started_again_since_a_driver_was_heard_of_is_left_a
     """age: of the driver at the master, in seconds; the heartbeat's is 40."""
     now = time.time()
     answers = cluster_answers(now - age, driver_state, submission)
-    monkeypatch.setattr(standalone, "_get", lambda url: answers[url])
+    answer_pages(monkeypatch, answers)
     host.sees(S.STALE, OTHER, epoch=3, updated_at=now - 40)
     assert host.status().state is state
     assert host.status().host == "worker1"
@@ -150,19 +152,27 @@ def test_what_the_master_has_started_again_since_a_driver_was_heard_of_is_left_a
 def test_one_that_was_started_again_long_ago_is_replaced(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
     answers = cluster_answers(now - LAUNCH_TIMEOUT - 10, "RUNNING", OTHER)
-    monkeypatch.setattr(standalone, "_get", lambda url: answers[url])
+    answer_pages(monkeypatch, answers)
     host.sees(S.STALE, OTHER, epoch=3, updated_at=now - LAUNCH_TIMEOUT - 40)
     assert host.status().state is S.STALE
     assert host.would_start()
 
 
 def test_without_the_masters_page_a_silent_driver_is_replaced(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_url: str) -> str:
-        raise ConnectionRefusedError
-
-    monkeypatch.setattr(standalone, "_get", refuse)
+    answer_pages(monkeypatch, {})
     host.sees(S.STALE, OTHER, epoch=3, updated_at=time.time() - 40)
     assert host.would_start()
+
+
+def answer_pages(monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, str]) -> None:
+    """Answer requests by URL; all others are refused."""
+
+    def answer(request: urllib.request.Request, **_: Any) -> io.BytesIO:
+        if request.full_url not in answers:
+            raise ConnectionRefusedError
+        return io.BytesIO(answers[request.full_url].encode())
+
+    monkeypatch.setattr(direct.opener, "open", answer)
 
 
 def cluster_answers(started_at: float, state: str, submission: str) -> dict[str, str]:
@@ -179,7 +189,7 @@ def cluster_answers(started_at: float, state: str, submission: str) -> dict[str,
 
 def test_a_driver_of_another_host_with_another_definition_is_replaced_by_a_user_only(host: Host) -> None:
     host.sees(S.RUNNING, OTHER, epoch=3, fingerprint="older")
-    assert host.runner._action_for(host.config, host.status()) is Action.REDEPLOYED
+    assert host.runner.action_for(host.config, host.status()) is Action.REDEPLOYED
     assert not host.would_start()
 
 
@@ -233,10 +243,14 @@ def test_a_stop_ends_a_driver_of_another_host(host: Host) -> None:
 def test_a_driver_of_another_host_is_asked_to_end_before_one_is_launched(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StandaloneRunner, "_launch", lambda *_: host.here(host.folder))
-    for state, asked in ((S.STALLED, "stopped"), (S.STALE, "told"), (S.FAILED, "told")):
-        host.sees(state, OTHER, epoch=3)
-        host.runner.ensure_running(host.config, print)
+    def submit(*_: object) -> None:
+        raise GlassflowError("submitted")
+
+    monkeypatch.setattr(StandaloneRunner, "submit", submit)
+    for epoch, (state, asked) in enumerate([(S.STALLED, "stopped"), (S.STALE, "told"), (S.FAILED, "told")], 3):
+        host.sees(state, OTHER, epoch)
+        with pytest.raises(GlassflowError, match="submitted"):
+            host.runner.ensure_running(host.config, print)
         assert host.asked.pop() == asked
     assert host.asked == []
 
@@ -259,9 +273,10 @@ def test_on_kubernetes_which_knows_all_drivers_the_launcher_need_not_reach_click
 ) -> None:
     host.shared = None
     submitted, said = list[str](), list[str]()
-    monkeypatch.setattr(KubernetesRunner, "_find", lambda *_: None)
-    monkeypatch.setattr(KubernetesRunner, "_submit", lambda _, config, __: submitted.append(config.pipeline_id))
-    monkeypatch.setattr(KubernetesRunner, "_await_up", lambda *_: None)
+    running = RemoteDriver("driver-1", S.RUNNING, "", host.config.fingerprint, "")
+    monkeypatch.setattr(KubernetesRunner, "find", lambda *_: running if submitted else None)
+    monkeypatch.setattr(KubernetesRunner, "submit", lambda _, config, __: submitted.append(config.pipeline_id))
+    monkeypatch.setattr(KubernetesRunner, "log_of", lambda *_: "2026-11-29 18:00:00 orders is running")
     assert KubernetesRunner(host.folder.parent).ensure_running(host.config, said.append)[1] is Action.LAUNCHED
     assert submitted == ["orders"]
     assert said == ["orders: what other hosts know of it is not known: ClickHouse does not answer"]
@@ -271,6 +286,12 @@ def test_a_stop_while_clickhouse_is_away_ends_the_own_driver_and_says_that_other
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.shared = None
-    monkeypatch.setattr(StandaloneRunner, "_end", lambda *_: Ending.STOPPED)
+    host.own = S.RUNNING
+
+    def end(*_: object, **__: object) -> None:
+        host.own = S.STOPPED
+
+    monkeypatch.setattr(StandaloneRunner, "ask_to_end", end)
+    monkeypatch.setattr(StandaloneRunner, "log_of", lambda *_: "")
     with pytest.raises(GlassflowError, match=r"^orders: stopped; other hosts, .* could not be told: ClickHouse"):
         host.runner.stop(host.config)

@@ -49,8 +49,8 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
 def servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fake the servers: every lookup succeeds until the comparison with the checkpoint."""
     monkeypatch.setattr(module, "wait_for_clickhouse", Mock())
-    monkeypatch.setattr(module, "_prepare_tables", lambda *_: TABLE)
-    monkeypatch.setattr(module, "_prepare_topics", Mock())
+    monkeypatch.setattr(module, "prepare_tables", lambda *_: TABLE)
+    monkeypatch.setattr(module, "prepare_topics", Mock())
     monkeypatch.setattr(module, "require_topics", Mock())
     monkeypatch.setattr(module, "cleanup_of", lambda *_: Cleanup(frozenset(), frozenset()))
 

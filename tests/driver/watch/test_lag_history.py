@@ -1,7 +1,7 @@
 """The age of the oldest unread record, from the end offsets at several times."""
 
 from glassflow_dagster.control.heartbeat import PartitionLag
-from glassflow_dagster.driver.watch.lag_history import _MOST_SAMPLES, LagHistory
+from glassflow_dagster.driver.watch.lag_history import MOST_SAMPLES, LagHistory
 
 PARTITION = ("t", 0)
 
@@ -37,7 +37,7 @@ def test_a_partition_that_was_not_read_yet_has_no_lag() -> None:
 
 def test_the_memory_of_a_lag_of_days_is_bounded_and_its_age_stays_exact() -> None:
     history = LagHistory()
-    for index in range(4 * _MOST_SAMPLES):
+    for index in range(4 * MOST_SAMPLES):
         found = lag(history, index * 5, end=index + 1, reached=0)
-    assert found.seconds == (4 * _MOST_SAMPLES - 1) * 5
-    assert len(history._samples[PARTITION]) <= _MOST_SAMPLES
+    assert found.seconds == (4 * MOST_SAMPLES - 1) * 5
+    assert len(history.samples[PARTITION]) <= MOST_SAMPLES

@@ -24,10 +24,10 @@ class Heartbeat:
 
 def test_the_lag_is_sampled_while_clickhouse_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = threading.Event()
-    monkeypatch.setattr(server_samples, "_LAG_INTERVAL", 0.01)
-    monkeypatch.setattr(server_samples._Samples, "lags", lambda _: {"partition_lags": {}})
+    monkeypatch.setattr(server_samples, "LAG_INTERVAL", 0.01)
+    monkeypatch.setattr(server_samples.ServerSamples, "lags", lambda _: {"partition_lags": {}})
     monkeypatch.setattr(
-        server_samples._Samples, "dead_letters", lambda _: {"dead_letters_waiting": 3 if answers.wait() else None}
+        server_samples.ServerSamples, "dead_letters", lambda _: {"dead_letters_waiting": 3 if answers.wait() else None}
     )
     heartbeat = Heartbeat()
     run = cast("RunContext", SimpleNamespace(config=None, heartbeat=heartbeat))

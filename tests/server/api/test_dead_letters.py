@@ -7,11 +7,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
-from glassflow_dagster.server.api import dead_letter_queue, reprocessing
+from glassflow_dagster.server.api import dead_letter_queue, replay_requests, reprocessing
 from glassflow_dagster.server.api.api_error import ApiError
 from glassflow_dagster.server.api.catalog import Catalog
 from glassflow_dagster.server.api.dead_letter_queue import DeadLetterQueue
@@ -147,7 +148,7 @@ def test_only_what_waits_is_in_the_queue(pipeline: DeadLetterPipeline, queue: De
 def test_selected_ones_are_discarded_and_the_others_stay(
     pipeline: DeadLetterPipeline, queue: DeadLetterQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_letter_queue, "_IDS_AT_ONCE", 2)
+    monkeypatch.setattr(dead_letter_queue, "IDS_AT_ONCE", 2)
     pipeline.batch(*(str(number).encode() for number in range(8)))
     ids = [each["message_id"] for each in queue.page(100, None, None)["messages"]]
     conditions, missing = queue.replay_conditions(ids[:3])
@@ -223,7 +224,7 @@ def test_a_request_is_done_when_the_replay_that_has_ended_it_is_over(
 ) -> None:
     """Such as one of the command line, which sends others; and after the API was started again."""
     pipeline.batch(b"mine", b"the other's")
-    monkeypatch.setattr(reprocessing, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(reprocessing, "QUIET_SECONDS", 0.1)
     calls: list[str] = []
 
     def fenced_once(config: PipelineConfig, condition: str, report: Any) -> Any:
@@ -240,10 +241,12 @@ def test_a_request_is_done_when_the_replay_that_has_ended_it_is_over(
     assert [record.value for record in pipeline.topic()] == [b"the other's", b"mine"]
 
     monkeypatch.setattr(reprocessing, "replay", replay)
+    pipeline.batch(b"later")
     with monkeypatch.context() as ended:
-        ended.setattr(ReplayRequests, "_begin", lambda *_: None)
-        pipeline.batch(b"later")
-        requests.add(pipeline.config.pipeline_id, "dlq-reprocess-2", ["value = 'later'"])
+        # The process has ended before its thread began.
+        ended.setattr(replay_requests, "Thread", Mock())
+        accepted = ReplayRequests(requests.folder, Mock())
+        accepted.add(pipeline.config.pipeline_id, "dlq-reprocess-2", ["value = 'later'"])
     requests.go_on()
     assert wait_until(lambda: outcomes(running, ["dlq-reprocess-2"]), "it is done") == [["sent again: 1"]]
     assert not [*requests.folder.glob("*/*.json")]

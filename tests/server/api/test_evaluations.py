@@ -36,7 +36,7 @@ def test_a_filter_is_checked(api: Api) -> None:
 @pytest.fixture
 def trying(api: Api, spark: SparkSession) -> Api:
     """Return an API that tries in the session which all tests share."""
-    api.services.session._session = spark
+    api.services.session.spark = spark
     return api
 
 

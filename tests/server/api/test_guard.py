@@ -114,7 +114,7 @@ def test_a_large_body_of_unknown_length_is_refused(api: Api) -> None:
 
 
 def test_a_body_that_does_not_arrive_is_given_up(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "_BODY_SECONDS", 0.2)
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.2)
     address = urlsplit(api.url)
     with socket.create_connection((str(address.hostname), address.port), timeout=60) as client:
         client.sendall(
@@ -132,7 +132,7 @@ def test_the_first_half_of_a_body_is_not_taken_for_the_whole() -> None:
         return messages.pop(0)
 
     with pytest.raises(ApiError, match="the client has gone before the body's end"):
-        asyncio.run(guard._read_body(receive, 1000))
+        asyncio.run(guard.read_body(receive, 1000))
 
 
 def test_unknown_paths_and_methods_have_glassflows_form(api: Api) -> None:

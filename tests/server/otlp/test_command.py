@@ -188,7 +188,7 @@ def test_only_a_fatal_error_of_the_producer_ends_the_receiver(stack: Stack, *, f
         found: list[str] = []
         limits = Limits(1_000_000, 5, Budget(1000, "messages"))
         writer = KafkaWriter(KafkaConnection(brokers=(stack.kafka,)), limits, ReceiverMetrics(), found.append)
-        writer._on_error(KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "the reason", fatal))
+        writer.on_error(KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "the reason", fatal))
         await asyncio.sleep(0)
         await asyncio.to_thread(writer.close)
         return found

@@ -222,7 +222,7 @@ def test_a_limit_that_is_lowered_later_loses_nothing(
 
 
 def test_a_body_that_does_not_arrive_ends_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "_BODY_SECONDS", 0.01)
+    monkeypatch.setattr(http_server, "BODY_SECONDS", 0.01)
 
     async def receive() -> dict[str, Any]:
         await asyncio.Event().wait()
@@ -234,7 +234,7 @@ def test_a_body_that_does_not_arrive_ends_the_request(monkeypatch: pytest.Monkey
 
     async def read() -> None:
         with admission.bodies.hold() as held:
-            await endpoints._body(request, held)
+            await endpoints.read_body(request, held)
 
     with pytest.raises(Refusal, match="has not arrived within") as raised:
         asyncio.run(read())

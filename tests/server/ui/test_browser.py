@@ -63,7 +63,7 @@ def test_a_pipeline_is_made_and_watched_with_the_mouse_alone(
 ) -> None:
     api = serve(extend=pages("http://127.0.0.1:3000"))
     # The previews' own session would leave this process a JVM whose folder is gone, which later tests would get.
-    api.services.session._session = spark
+    api.services.session.spark = spark
     page = browser.page
     page.goto(api.url)
     browser.see("No pipeline yet")

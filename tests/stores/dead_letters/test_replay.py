@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import cycle
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -100,7 +101,7 @@ def test_a_replay_that_dies_anywhere_is_completed_and_nothing_is_sent_twice(
     monkeypatch.setattr(module, "DEAD_LETTERS_PER_TRANSACTION", 2)
     dead_letters = [str(index).encode() for index in range(9)]
     pipeline.batch(*dead_letters)
-    mark, require = module._Marker.mark, module._require_all_taken
+    mark, require = module.ReplayMarker.mark, module.require_all_taken
     deaths = 0
 
     def die(*_: Any) -> None:
@@ -120,19 +121,19 @@ def test_a_replay_that_dies_anywhere_is_completed_and_nothing_is_sent_twice(
             die()
 
     # Without an abort, as a killed process leaves the transaction: the next replay must abort it when it starts.
-    monkeypatch.setattr(module._Sender, "_abort", lambda _: None)
+    monkeypatch.setattr(module.ReplaySender, "abort", lambda _: None)
     for where, name, death in (
-        (module, "_require_all_taken", die),
-        (module._Marker, "mark", die_unless_empty),
-        (module._Marker, "mark", die_behind),
-        (module, "_require_all_taken", die),
-        (module._Marker, "mark", die_behind),
+        (module, "require_all_taken", die),
+        (module.ReplayMarker, "mark", die_unless_empty),
+        (module.ReplayMarker, "mark", die_behind),
+        (module, "require_all_taken", die),
+        (module.ReplayMarker, "mark", die_behind),
     ):
         monkeypatch.setattr(where, name, death)
         with pytest.raises(KilledError):
             replay(config, "1", no_report)
-        monkeypatch.setattr(module._Marker, "mark", mark)
-        monkeypatch.setattr(module, "_require_all_taken", require)
+        monkeypatch.setattr(module.ReplayMarker, "mark", mark)
+        monkeypatch.setattr(module, "require_all_taken", require)
     replay(config, "1", no_report)
     assert deaths == 5
     assert sorted(record.value or b"" for record in pipeline.topic(isolation)) == dead_letters
@@ -141,7 +142,7 @@ def test_a_replay_that_dies_anywhere_is_completed_and_nothing_is_sent_twice(
 
 def test_a_second_replay_ends_the_first(pipeline: DeadLetterPipeline) -> None:
     pipeline.batch(b"a", b"b")
-    first = module._Sender(_with_topic(pipeline))
+    first = module.ReplaySender(_with_topic(pipeline))
     assert replay(pipeline.config, "1", no_report).sent == 2
     with pytest.raises(GlassflowError, match=r"another replay of .* has started, so this one has stopped; repeat it"):
         first.send(list(pipeline.store.read("1")))
@@ -151,7 +152,7 @@ def test_a_second_replay_ends_the_first(pipeline: DeadLetterPipeline) -> None:
 def test_a_second_replay_ends_the_first_while_it_sends(pipeline: DeadLetterPipeline) -> None:
     """A fenced client rejects the next record at once, with an error that does not say why."""
     pipeline.batch(b"a")
-    first = module._Sender(_with_topic(pipeline))
+    first = module.ReplaySender(_with_topic(pipeline))
     replay(pipeline.config, "1", no_report)
 
     def until_rejected() -> Iterator[DeadLetter]:
@@ -210,7 +211,7 @@ def test_ctrl_c_leaves_nothing_behind(pipeline: DeadLetterPipeline, monkeypatch:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "_require_all_taken", interrupt)
+        patched.setattr(module, "require_all_taken", interrupt)
         with pytest.raises(KeyboardInterrupt):
             replay(pipeline.config, "1", no_report)
     assert values(pipeline) == []
@@ -221,13 +222,16 @@ def test_brokers_that_do_not_confirm_are_one_line(
     pipeline: DeadLetterPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline.batch(b"a")
-    sender = module._Sender(_with_topic(pipeline))
 
     class Silent:
+        def __init__(self, _settings: object) -> None:
+            self.init_transactions = Mock()
+
         def __getattr__(self, name: str) -> Any:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    monkeypatch.setattr(sender, "_producer", Silent())
+    monkeypatch.setattr(module, "Producer", Silent)
+    sender = module.ReplaySender(_with_topic(pipeline))
     with pytest.raises(
         GlassflowError, match=r"did not confirm the records sent .* replay again: records already sent are skipped"
     ):

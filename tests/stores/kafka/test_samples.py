@@ -65,7 +65,7 @@ def test_both_ends_are_read_and_nothing_is_left_behind(
     everything = sample_records(connection, topic, 5000, 30)
     assert (len(everything.records), everything.about, everything.partitions) == (1001, 1001, 2)
     # Other tests may have made groups of theirs by now.
-    assert consumer._UNUSED_GROUP not in consumer_groups(connection)
+    assert consumer.UNUSED_GROUP not in consumer_groups(connection)
 
 
 @pytest.mark.servers
@@ -98,7 +98,7 @@ def test_a_large_sample_ends_early_and_says_so(
     connection: KafkaConnection, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(samples, "SAMPLE_BYTES", 1000)
-    monkeypatch.setattr(samples, "_FETCH_AT_ONCE", 1)
+    monkeypatch.setattr(samples, "FETCH_AT_ONCE", 1)
     topic = new_topic()
     send(connection.brokers[0], topic, [b"x" * 400] * 10)
     sample = sample_records(connection, topic, 10, 30)

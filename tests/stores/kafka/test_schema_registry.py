@@ -6,7 +6,7 @@ import pytest
 
 from glassflow_dagster.definition.model.connections import SchemaRegistry
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.stores.kafka.schema_registry import _MOST_BYTES, RegistryReader
+from glassflow_dagster.stores.kafka.schema_registry import MOST_BYTES, RegistryReader
 from tests.servers.registry import Registry, serving
 
 EVENT = {"type": "record", "name": "Event", "fields": [{"name": "id", "type": "string"}]}
@@ -25,7 +25,7 @@ def reader(registry: Registry) -> RegistryReader:
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (" " * (_MOST_BYTES + 1), "answers with more than 16 MiB, or 500 references, for one schema"),
+        (" " * (MOST_BYTES + 1), "answers with more than 16 MiB, or 500 references, for one schema"),
         ("[" * 100_000, "answers without a schema; is it a schema registry"),
         ("no JSON", "answers without a schema; is it a schema registry"),
     ],

@@ -127,7 +127,7 @@ def test_offsets_are_committed_for_lag_tools(connection: KafkaConnection, new_to
 def test_records_are_found_by_their_places_and_those_that_are_gone_are_left_out(
     connection: KafkaConnection, new_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "_MAX_GAP_READ", 3)
+    monkeypatch.setattr(records, "MAX_GAP_READ", 3)
     topic = new_topic(2)
     sender = Sender(connection.brokers[0])
     for offset in range(40):

@@ -1,5 +1,6 @@
 """What is particular to a checkpoint in Google Cloud Storage: lost answers, and errors that say what to do."""
 
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, status: int, message: str) -> None:
     """Let every request be answered by an error."""
     answer = requests.Response()
     answer.status_code = status
-    answer._content = b'{"error": {"message": "%s"}}' % message.encode()
+    answer.raw = io.BytesIO(b'{"error": {"message": "%s"}}' % message.encode())
     answer.request = requests.Request("GET", "http://127.0.0.1").prepare()
     answer.headers["Content-Type"] = "application/json"
     monkeypatch.setattr(requests.Session, "request", lambda *_, **__: answer)

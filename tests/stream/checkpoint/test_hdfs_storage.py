@@ -1,5 +1,7 @@
 """What is particular to a checkpoint in HDFS: lost answers, and errors that say what to do."""
 
+import getpass
+import io
 import json
 import re
 import uuid
@@ -8,6 +10,7 @@ from typing import Any
 
 import pytest
 import requests
+from hdfs import InsecureClient
 from urllib3.exceptions import ProtocolError
 from urllib3.response import HTTPResponse
 
@@ -55,11 +58,18 @@ def losing(on_request: Callable[[Act], None]) -> list[str]:
     return to_lose
 
 
+def client_of(hdfs: HdfsServer) -> InsecureClient:
+    """Return a client of HDFS that is not the storage's."""
+    session = requests.Session()
+    session.trust_env = False
+    return InsecureClient(hdfs.endpoint, user=getpass.getuser(), session=session)
+
+
 def error(status: int, exception: str, message: str) -> requests.Response:
     """Return an answer of WebHDFS."""
     answer = requests.Response()
     answer.status_code = status
-    answer._content = json.dumps({"RemoteException": {"exception": exception, "message": message}}).encode()
+    answer.raw = io.BytesIO(json.dumps({"RemoteException": {"exception": exception, "message": message}}).encode())
     return answer
 
 
@@ -131,12 +141,13 @@ def test_a_file_whose_rename_was_late_is_its_own(hdfs: HdfsServer, on_request: C
 def test_a_file_that_was_removed_before_its_rename_is_not_taken_for_written(
     hdfs: HdfsServer, on_request: Callable[[Act], None], write: str
 ) -> None:
-    storage = HdfsStorage(hdfs.state(), "p")
+    state = hdfs.state()
+    storage, client, folder = HdfsStorage(state, "p"), client_of(hdfs), f"{state.hdfs_path}/p"
 
     def remove(operation: str, send: Send) -> requests.Response:
         if operation == "RENAME":
-            [left] = [name for name in storage._client.list(storage._root) if name.endswith(".new")]
-            storage._client.delete(f"{storage._root}/{left}")
+            [left] = [name for name in client.list(folder) if name.endswith(".new")]
+            client.delete(f"{folder}/{left}")
         return send()
 
     on_request(remove)
@@ -146,9 +157,10 @@ def test_a_file_that_was_removed_before_its_rename_is_not_taken_for_written(
 
 
 def test_what_a_dead_writer_has_left_is_no_file(hdfs: HdfsServer) -> None:
-    storage = HdfsStorage(hdfs.state(), "p")
+    state = hdfs.state()
+    storage = HdfsStorage(state, "p")
     storage.create("state/0/a", b"1")
-    storage._client.write(f"{storage._root}/state/0/.b.{uuid.uuid4()}.new", b"2")
+    client_of(hdfs).write(f"{state.hdfs_path}/p/state/0/.b.{uuid.uuid4()}.new", b"2")
     assert (list(storage.walk()), storage.names("state/0")) == (["state/0/a"], ["a"])
 
 

@@ -22,10 +22,10 @@ FRAME: Any = SimpleNamespace(sparkSession=None)
 @pytest.fixture
 def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BatchWriter:
     """Return a writer whose batches read two records each, without any server."""
-    monkeypatch.setattr(BatchWriter, "_plan", lambda *_: (PLAN, False))
-    monkeypatch.setattr(BatchWriter, "_write", lambda *_, **__: (BatchOutcomes(read=2), Measures()))
+    monkeypatch.setattr(BatchWriter, "plan_batch", lambda *_: (PLAN, False))
+    monkeypatch.setattr(BatchWriter, "write_blocks", lambda *_, **__: (BatchOutcomes(read=2), Measures()))
     monkeypatch.setattr(
-        BatchWriter, "_account", lambda self, *_, **__: self.progress().totals + Totals(read=2, waiting=3)
+        BatchWriter, "write_ledger_row", lambda self, *_, **__: self.progress().totals + Totals(read=2, waiting=3)
     )
     return batch_writer(tmp_path)
 
@@ -47,7 +47,7 @@ def test_a_batch_that_fails_is_not_in_the_progress(writer: BatchWriter, monkeypa
     def fail(*_: object, **__: object) -> Totals:
         raise OSError
 
-    monkeypatch.setattr(BatchWriter, "_account", fail)
+    monkeypatch.setattr(BatchWriter, "write_ledger_row", fail)
     with pytest.raises(OSError):  # noqa: PT011 - the test's own
         writer(FRAME, 0)
     assert writer.progress() == WriterProgress()
@@ -71,7 +71,7 @@ def test_a_stop_waits_for_the_batch_that_is_being_written(writer: BatchWriter, m
         assert go_on.wait(DEADLINE)
         return BatchOutcomes(read=2), Measures()
 
-    monkeypatch.setattr(BatchWriter, "_write", write)
+    monkeypatch.setattr(BatchWriter, "write_blocks", write)
     batch = threading.Thread(target=writer, args=(FRAME, 0))
     batch.start()
     assert begun.wait(DEADLINE)

@@ -248,7 +248,7 @@ def test_a_refusal_after_an_answer_that_was_lost_proves_nothing(
     target.begin()
     target.alter(ADD.replace("small", "other").replace("id < 1000", "id != 77"))
     ids, _ = block(10, 5)
-    send = inserts._send
+    send = inserts.send
     lost = iter([True])
 
     def lose_the_answer(*request: Any) -> None:
@@ -257,7 +257,7 @@ def test_a_refusal_after_an_answer_that_was_lost_proves_nothing(
             target.alter(ADD)
             raise OSError("the connection was reset")
 
-    monkeypatch.setattr(inserts, "_send", lose_the_answer)
+    monkeypatch.setattr(inserts, "send", lose_the_answer)
     with pytest.raises(InsertRefused, match="changed while batch 0 was in flight"):
         target.write(ids)
     assert len(target.rows()) == 10
@@ -356,7 +356,7 @@ def test_an_error_that_a_block_without_rows_has_too_is_the_tables(
     def refuse(*_: Any) -> None:
         raise DatabaseError("Code: 123456. DB::Exception: no", code=123456)
 
-    monkeypatch.setattr(inserts, "_send", refuse)
+    monkeypatch.setattr(inserts, "send", refuse)
     with pytest.raises(InsertRefused, match=r"t accepts no rows: no \(code 123456\)"):
         target.write([1, 2])
 

@@ -17,6 +17,7 @@ from glassflow_dagster.definition.load import load_pipeline
 from glassflow_dagster.definition.model.connections import ClickHouseConnection
 from glassflow_dagster.definition.model.source import Source
 from glassflow_dagster.errors import Fenced
+from glassflow_dagster.runtime.clocks import steady_seconds
 from glassflow_dagster.runtime.metrics.measures import Measures
 from glassflow_dagster.stores.bookkeeping.dead_letter_table import RAW_SCHEMA
 from glassflow_dagster.stores.bookkeeping.fencing import CHECK_VALID_SECONDS, Epoch
@@ -27,6 +28,7 @@ from glassflow_dagster.stores.clickhouse.inserts.insert import Inserter
 from glassflow_dagster.stores.clickhouse.inserts.tokens import Token
 from glassflow_dagster.stores.clickhouse.table import Table
 from glassflow_dagster.stream.batch_query import PlannedBatch
+from glassflow_dagster.stream.checkpoint import writer_claim
 from glassflow_dagster.stream.checkpoint.blocks import BlockLimits
 from glassflow_dagster.stream.checkpoint.checkpoint import (
     BatchPlan,
@@ -63,7 +65,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
         blocks[token.text] = [row[0] for row in block.rows.to_pylist()]
 
     monkeypatch.setattr(Inserter, "insert", keep)
-    monkeypatch.setattr(partition_writer, "_client", lambda *_: None)
+    monkeypatch.setattr(partition_writer, "worker_client", lambda *_: None)
     return blocks
 
 
@@ -170,7 +172,7 @@ def test_an_event_of_several_tables_is_a_row_in_each_of_them(sent: Sent) -> None
 def test_rows_of_many_tables_are_not_copied_for_each_other_table() -> None:
     """The rows of this block, once for each table and once more for each, would be more than an array can have."""
     found, block = block_of_all(1_050, 33_000, 8)
-    rows = found._rows_of(7, block)
+    rows = found.rows_of(7, block)
     assert (rows.num_rows, rows.column("row").type) == (33_000, pa.binary())
 
 
@@ -253,8 +255,9 @@ def test_a_new_worker_waits_for_a_server_that_restarts(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(client, "connect", connect)
     monkeypatch.setattr(client, "RETRY_INTERVAL", 0.0)
-    monkeypatch.setattr(partition_writer, "_clients", {})
-    assert partition_writer._client(CONNECTION, 60.0, print) is opened
+    # One that no test has connected to in this process.
+    connection = CONNECTION.model_copy(update={"database": str(uuid4())})
+    assert partition_writer.worker_client(connection, 60.0, print) is opened
 
 
 def batch_writer(folder: Path) -> BatchWriter:
@@ -290,14 +293,16 @@ def test_a_batch_that_spark_would_read_at_other_offsets_than_it_was_begun_with_i
     for until, fits in ((2, True), (3, False)):
         (tmp_path / "offsets/0").write_text(f'v1\n{{"batchTimestampMs": 1}}\n{{"t": {{"0": {until}}}}}')
         with nullcontext() if fits else pytest.raises(CheckpointError, match="was started with other offsets"):
-            batches._plan(stages, 0)
+            batches.plan_batch(stages, 0)
 
 
-def test_no_batch_begins_once_a_newer_driver_has_the_checkpoint(tmp_path: Path) -> None:
+def test_no_batch_begins_once_a_newer_driver_has_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     batches, stages = batch_writer(tmp_path), PlannedBatch(cast("Any", SimpleNamespace(sparkSession=None)))
-    # As if its last look were too old.
-    batches.claim._checked_at -= CHECK_VALID_SECONDS
     claim_checkpoint(LocalStorage(tmp_path), replace(EPOCH, number=2))
+    # The last look is too old.
+    monkeypatch.setattr(writer_claim, "steady_seconds", lambda: steady_seconds() + CHECK_VALID_SECONDS)
     with pytest.raises(Fenced, match="another driver uses the checkpoint"):
         batches.write(stages, 0)
 
@@ -305,7 +310,7 @@ def test_no_batch_begins_once_a_newer_driver_has_the_checkpoint(tmp_path: Path) 
 def test_every_insert_of_a_batch_asks_for_a_newer_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Applies to rows, dead letters and the ledger row."""
     asked: dict[str, Epoch | None] = {}
-    monkeypatch.setattr(partition_writer, "_client", lambda *_: None)
+    monkeypatch.setattr(partition_writer, "worker_client", lambda *_: None)
     monkeypatch.setattr(Inserter, "insert", lambda self, _database, table, *_: asked.update({table: self.fence}))
     raw = pa.struct(
         [f for f in RAW_SCHEMA if f.name not in {"partition", "offset", "item", "only_table", "passed_dedup"}]
@@ -316,7 +321,7 @@ def test_every_insert_of_a_batch_asks_for_a_newer_driver(monkeypatch: pytest.Mon
     rows = pa.array([b"\1", None], batch.schema.field("row").type)
     list(writer(10)([batch.set_column(3, "row", rows).set_column(5, "dead_letter", refused)]))
     plan = batch_plan({"t": {0: (0, 2)}})
-    batch_writer(tmp_path)._account(plan, BatchOutcomes(), Measures(), repeated=False)
+    batch_writer(tmp_path).write_ledger_row(plan, BatchOutcomes(), Measures(), repeated=False)
     assert asked == {"t": EPOCH, "glassflow_dead_letters": EPOCH, "glassflow_ledger": EPOCH}
 
 
@@ -325,4 +330,4 @@ def test_a_task_whose_stage_spark_begins_anew_repeats_though_it_is_on_its_first_
     task: int, stage: int, again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition_writer.TaskContext, "get", lambda: SimpleNamespace(attemptNumber=lambda: task))
-    assert partition_writer._is_retried(pa.table({"stage_attempt": pa.array([stage], pa.int32())})) is again
+    assert partition_writer.is_retried(pa.table({"stage_attempt": pa.array([stage], pa.int32())})) is again

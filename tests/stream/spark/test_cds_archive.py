@@ -33,15 +33,15 @@ def test_a_jvm_starts_with_the_archive(tmp_path: Path) -> None:
     # That of `make setup`: waits for its process in the background, or stands in for it.
     cds_archive.make_archive(print)
     started = subprocess.run([sys.executable, "-c", _START, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert cds_archive._ARCHIVE in started.stdout
+    assert cds_archive.ARCHIVE in started.stdout
 
 
 def test_an_archive_that_does_not_fit_is_passed_over_in_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cds_archive, "_folder", lambda *_: tmp_path)
+    monkeypatch.setattr(cds_archive, "archive_folder", lambda *_: tmp_path)
     assert not cds_archive.reading_options(find_java(), _JARS)
-    (tmp_path / cds_archive._ARCHIVE).write_bytes(b"of another Java")
+    (tmp_path / cds_archive.ARCHIVE).write_bytes(b"of another Java")
     command = [str(find_java().executable), *shlex.split(cds_archive.reading_options(find_java(), _JARS)), "-version"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -55,9 +55,9 @@ def test_spark_installed_anew_in_the_same_place_has_an_archive_of_its_own(
     jar = tmp_path / "jars" / "spark.jar"
     jar.parent.mkdir()
     jar.touch()
-    before = cds_archive._folder(find_java(), _JARS)
+    before = cds_archive.archive_folder(find_java(), _JARS)
     os.utime(jar, (1, 1))
-    assert cds_archive._folder(find_java(), _JARS) != before
+    assert cds_archive.archive_folder(find_java(), _JARS) != before
 
 
 def test_archives_of_installations_that_are_gone_are_removed(tmp_path: Path) -> None:
@@ -67,18 +67,18 @@ def test_archives_of_installations_that_are_gone_are_removed(tmp_path: Path) -> 
     }  # fmt: skip
     for name, owners in places.items():
         (tmp_path / name).mkdir()
-        (tmp_path / name / cds_archive._OWNERS).write_text("\n".join(map(str, owners)))
-    cds_archive._remove_orphans(tmp_path / "current")
+        (tmp_path / name / cds_archive.OWNERS).write_text("\n".join(map(str, owners)))
+    cds_archive.remove_orphans(tmp_path / "current")
     assert {path.name for path in tmp_path.iterdir()} == {"current", "another Java"}
 
 
 def test_a_warmup_that_fails_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cds_archive, "_folder", lambda *_: tmp_path / "classes")
+    monkeypatch.setattr(cds_archive, "archive_folder", lambda *_: tmp_path / "classes")
     # Java rejects so small a stack size; it ignores unknown options here.
-    broken = replace(cds_archive._kind(find_java()), silent="-Xss1k")
-    monkeypatch.setattr(cds_archive, "_kind", lambda _: broken)
+    broken = replace(cds_archive.archive_kind(find_java()), silent="-Xss1k")
+    monkeypatch.setattr(cds_archive, "archive_kind", lambda _: broken)
     # Other jars of the same Spark and Java have an archive.
-    other = tmp_path / "other" / cds_archive._OWNERS
+    other = tmp_path / "other" / cds_archive.OWNERS
     other.parent.mkdir()
     other.write_text(f"{pyspark_folder()}\n{find_java().executable}")
     said: list[str] = []
@@ -90,16 +90,16 @@ def test_a_warmup_that_fails_is_a_warning(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_an_archive_that_java_did_not_write_to_its_end_is_none(tmp_path: Path) -> None:
     archive = tmp_path / "driver.jsa"
-    assert not cds_archive._is_complete(archive)
+    assert not cds_archive.is_complete(archive)
     with archive.open("wb") as file:
         file.truncate(1_000)
-    assert not cds_archive._is_complete(archive)
+    assert not cds_archive.is_complete(archive)
     cds_archive.make_archive(print)
-    assert cds_archive._is_complete(cds_archive._folder(find_java(), _JARS) / cds_archive._ARCHIVE)
+    assert cds_archive.is_complete(cds_archive.archive_folder(find_java(), _JARS) / cds_archive.ARCHIVE)
 
 
 def test_a_process_in_the_background_makes_the_archive_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cds_archive, "_folder", lambda *_: tmp_path / "classes")
+    monkeypatch.setattr(cds_archive, "archive_folder", lambda *_: tmp_path / "classes")
     java = find_java()
     monkeypatch.setattr(cds_archive, "find_java", lambda: java)
     started: list[list[str]] = []
@@ -109,7 +109,7 @@ def test_a_process_in_the_background_makes_the_archive_once(tmp_path: Path, monk
     assert [command[1:] for command in started] == [["-m", cds_archive.__name__, "--low-priority"]]
     assert str(tmp_path / "warmup.log") in said[-1]
     (tmp_path / "classes").mkdir()
-    (tmp_path / "classes" / cds_archive._ARCHIVE).touch()
+    (tmp_path / "classes" / cds_archive.ARCHIVE).touch()
     cds_archive.make_in_background(said.append)
     assert len(started) == len(said) == 1
 

@@ -14,7 +14,7 @@ from glassflow_dagster.definition.model.connections import KafkaConnection, Sche
 from glassflow_dagster.definition.model.source import SchemaField, Source, SourceSchema
 from glassflow_dagster.stream.stages.decode.decode import decode
 from glassflow_dagster.stream.stages.decode.formats import decoder_of
-from glassflow_dagster.stream.stages.decode.registry import _settings
+from glassflow_dagster.stream.stages.decode.registry import registry_settings
 from tests.servers.registry import Registry, serving
 
 MOST_BYTES = 16 * 1024 * 1024
@@ -33,7 +33,7 @@ class Store:
     def __init__(self, spark: SparkSession, settings: SchemaRegistry, folder: Path | None, patience: float) -> None:
         jvm: Any = spark._jvm
         name = f"test-{id(self)}"
-        jvm.glassflow.RegistrySettings.declare(name, json.dumps(_settings(settings, patience, folder)))
+        jvm.glassflow.RegistrySettings.declare(name, json.dumps(registry_settings(settings, patience, folder)))
         self._store = jvm.glassflow.SchemaStore(jvm.glassflow.RegistrySettings.of(name))
 
     def find(self, schema_id: object) -> list[str] | None:
@@ -229,7 +229,7 @@ def test_the_schema_of_a_definition_is_the_readers(spark: SparkSession, registry
         schema_registry=SchemaRegistry(url=registry.url, api_key="me", api_secret="shh"),
     )  # fmt: skip
     assert source.schema_registry is not None
-    settings = json.dumps(_settings(source.schema_registry, 30, None))
+    settings = json.dumps(registry_settings(source.schema_registry, 30, None))
     spark._jvm.glassflow.RegistrySettings.declare("readers", settings)
     values = [b"\0" + number.to_bytes(4, "big") + b"\2x\x0a", b"\0\0\0\0\7", b"\0"]
     records = spark.createDataFrame(

@@ -63,11 +63,11 @@ class KubernetesRunner(RemoteRunner):
         )
         return render(config, self.settings, {**config.spark, **self.spark_config}, submission)
 
-    def _require_runnable(self, config: PipelineConfig) -> None:
+    def require_runnable(self, config: PipelineConfig) -> None:
         """Raise `GlassflowError` for a pipeline that cannot run in pods."""
         require_for_cluster(config, self.pool)
 
-    def _submit(self, config: PipelineConfig, report: Callable[[str], None]) -> None:
+    def submit(self, config: PipelineConfig, report: Callable[[str], None]) -> None:
         """Apply the objects; raises `GlassflowError` where the cluster refuses them."""
         manifests = self.manifests(config)
         write_note(pipeline_folder(self.state, config.pipeline_id) / NOTE, Launched(settings=self.settings))
@@ -93,7 +93,7 @@ class KubernetesRunner(RemoteRunner):
                 )
             time.sleep(POLL_SECONDS)
 
-    def _find(self, pipeline_id: str) -> RemoteDriver | None:
+    def find(self, pipeline_id: str) -> RemoteDriver | None:
         """Return the driver as the operator sees it; one whose application was deleted while its pod is there."""
         name = application_name(pipeline_id)
         # The operators name the pod differently.
@@ -112,7 +112,7 @@ class KubernetesRunner(RemoteRunner):
         """Return whether the stream is meant to run: while it has an application, the operator sees to that."""
         return driver is not None or super()._is_wanted(pipeline_id, driver)
 
-    def _ask_to_end(self, pipeline_id: str, *, at_once: bool) -> None:
+    def ask_to_end(self, pipeline_id: str, *, at_once: bool) -> None:
         """Delete the objects; the operator deletes the pods, whose hook lets the driver finish its batch."""
         name = application_name(pipeline_id)
         self._cluster.delete(_API_VERSIONS[self.settings.operator], _KIND, name)

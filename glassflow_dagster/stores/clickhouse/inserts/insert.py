@@ -279,7 +279,7 @@ class _BlockInsert:
     def _send_measured(self, body: bytes, settings: dict[str, Any], rows: int) -> None:
         """Send a request, and measure it if it succeeds; raises the client's errors. rows: those of the body."""
         began = time.monotonic()
-        _send(self._client, self._statement, body, settings)
+        send(self._client, self._statement, body, settings)
         self._inserter.measures.add_insert(self._name, time.monotonic() - began, rows, len(body))
 
     def _require_unchanged(self, before: TableState) -> None:
@@ -346,7 +346,7 @@ class _BlockInsert:
         """
         settings = insert_settings(self._client, self._token.empty(), 0)
         try:
-            _send(self._client, self._statement, block.slice(0, 0).body(), settings)
+            send(self._client, self._statement, block.slice(0, 0).body(), settings)
         except (ClickHouseError, OSError) as error_when_empty:
             if error_code(error_when_empty) == error_code(error):
                 raise self._table_error(error) from error
@@ -380,7 +380,7 @@ def insert_settings(client: Client, token: Token, rows: int) -> dict[str, Any]:
     return {**_PINNED, **known_to_server, **block_limit, **names}
 
 
-def _send(client: Client, statement: str, body: bytes, settings: dict[str, Any]) -> None:
+def send(client: Client, statement: str, body: bytes, settings: dict[str, Any]) -> None:
     """Send one insert request; raises `ErrorInResponseBody` for a response body: a successful insert has none."""
     response = client.command(statement, data=body, settings=settings)
     if not isinstance(response, QuerySummary):

@@ -77,7 +77,9 @@ def declare_registry(
     """Declare a registry under a name (`registry_name`); parameters and errors as of `declare_registries`."""
     java(spark).glassflow.SchemaStore.forget(name)
     try:
-        java(spark).glassflow.RegistrySettings.declare(name, json.dumps(_settings(registry, patience_seconds, folder)))
+        java(spark).glassflow.RegistrySettings.declare(
+            name, json.dumps(registry_settings(registry, patience_seconds, folder))
+        )
     except Py4JJavaError as error:
         reason = error.java_exception.getMessage()
         place = f"schema_registry of {name.rpartition('/')[2]!r}"
@@ -113,7 +115,8 @@ def _require_schema(spark: SparkSession, path: str, encoding: Encoding, fields: 
         raise GlassflowError(f"{path}: {problem}; correct it")
 
 
-def _settings(registry: SchemaRegistry, patience_seconds: float, folder: Path | None) -> dict[str, object]:
+def registry_settings(registry: SchemaRegistry, patience_seconds: float, folder: Path | None) -> dict[str, object]:
+    """Return what the JVM's `RegistrySettings` are declared with. folder: that keeps schemas; None to keep none."""
     return {
         "urls": list(registry.urls),
         "authorization": authorization(registry),

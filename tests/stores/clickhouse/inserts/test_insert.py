@@ -188,7 +188,7 @@ def test_a_server_that_is_gone_is_tried_until_the_deadline(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    monkeypatch.setattr(client._backend, "_base_url", f"http://127.0.0.1:{port}/")
+    monkeypatch.setattr(client._backend, "_base_url", f"http://127.0.0.1:{port}/")  # noqa: SLF001 - a client needs a server to be made
     said: list[str] = []
     with pytest.raises(ClickHouseUnreachable, match="did not confirm a block"):
         Inserter(client, 0.5, said.append).insert("d", "t", ArrowBlock(block(1)), Token("a"))
