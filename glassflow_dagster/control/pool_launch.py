@@ -99,7 +99,11 @@ def stop_pool(state: Path, name: str) -> bool:
 
 def more_memory(state: Path, name: str) -> str:
     """Return how the JVM of a pool gets more memory, as a part of a sentence."""
-    has = _settings(pool_folder(state.resolve(), name)).get(DRIVER_MEMORY, DEFAULT_MEMORY)
+    try:
+        has = _settings(pool_folder(state.resolve(), name)).get(DRIVER_MEMORY, DEFAULT_MEMORY)
+    except GlassflowError:
+        # The caller has another error to explain.
+        has = "it has"
     return (
         f"give its pool more than {has}: stop the pool's pipelines and the pool (glassflow-dagster pool stop {name} "
         f"--state {state}), and start it with glassflow-dagster pool start {name} --state {state} "

@@ -42,9 +42,8 @@ class RunContext:
         """Seconds to wait for a topic; None for ever: a run until caught up cannot, one that keeps running can."""
         return self.options.timeout_seconds if self.options.until_caught_up else None
 
-    @property
     def more_memory(self) -> str:
-        """How Spark's JVM gets more memory: that of a pool in another way."""
+        """Return how Spark's JVM gets more memory: that of a pool in another way."""
         pool = self.options.pool_of(self.config)
         return more_memory(self.options.state, pool) if pool else MORE_MEMORY
 

@@ -14,7 +14,6 @@ from glassflow_dagster.control.log import DriverLog
 from glassflow_dagster.driver.failures import spark_failures, stream_failures
 from glassflow_dagster.driver.output_pipe import reading_lines
 from glassflow_dagster.stream.spark.session import SPARK_SCRATCH, SparkJvm, java, prepare_jvm, stop_session
-from glassflow_dagster.stream.spark.spark_errors import MORE_MEMORY
 
 # The driver's calls to the JVM, one a second, take milliseconds. A long garbage collection is shorter than this.
 JVM_SILENCE = 30.0  # seconds
@@ -58,12 +57,12 @@ def opened_session(launch: Future[SparkJvm], folder: Path, lock: PipelineLock) -
     launch, folder: of `launching_jvm`. Raises `GlassflowError` when the JVM does not start or dies, and for exceptions
     of Spark's in the block.
     """
-    with spark_failures(folder, MORE_MEMORY):
+    with spark_failures(folder):
         with kept_interrupts():
             spark = launch.result().open_session()
         lock.remember_jvm(jvm_pid(spark))
         try:
-            with stream_failures(MORE_MEMORY):
+            with stream_failures():
                 yield spark
         finally:
             stop_session(spark)

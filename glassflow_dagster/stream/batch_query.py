@@ -15,7 +15,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from glassflow_dagster.stream.inline_or_job import InlineLimit
+from glassflow_dagster.stream.inline_or_job import INLINE_BYTES, InlineLimit
 from glassflow_dagster.stream.spark.session import java
 
 
@@ -83,7 +83,7 @@ class BatchQuery:
         self.spark = events.sparkSession
         self._limit = InlineLimit.of(self.spark)
         query = java(self.spark).org.apache.spark.sql.inline.BatchQuery
-        self._query = query(records._jdf, events._jdf, name, checkpoint, self._limit.records)
+        self._query = query(records._jdf, events._jdf, name, checkpoint, self._limit.records, INLINE_BYTES)
 
     def start(self, run: Callable[[int], None], *, until_caught_up: bool) -> StreamingQuery:
         """Start the query, which calls `run` with the id of each batch, and commits the batch when that returns.

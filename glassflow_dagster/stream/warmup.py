@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -23,7 +24,7 @@ from glassflow_dagster.definition.model.pipeline import PipelineConfig
 from glassflow_dagster.definition.model.types import parse_written_type
 from glassflow_dagster.stores.clickhouse.table import Column, Table
 from glassflow_dagster.stream.query import build_join_query, build_query
-from glassflow_dagster.stream.spark.cds_archive import driver_jars
+from glassflow_dagster.stream.spark.cds_archive import driver_jars, is_complete
 from glassflow_dagster.stream.spark.session import DRIVER_JAVA_OPTIONS, SHUFFLE_PARTITIONS, java, start_session
 from glassflow_dagster.stream.stages.clock_source_in_scala import ClockSource
 from glassflow_dagster.stream.stages.record_counter import (
@@ -48,12 +49,15 @@ _LOADED = (
     "glassflow/",
     "org/apache/commons/pool2/",
 )
-# For the JVM to write the archive of its classes when it ends.
-_END_SECONDS = 120
+# For the JVM to write the archive of its classes when it ends: some seconds, but it may be one of many busy processes.
+_ARCHIVE_SECONDS = 900.0
+# For the JVM to end then.
+_EXIT_SECONDS = 10.0
+_POLL_SECONDS = 0.1
 
 
-def main(java_options: str) -> None:
-    """Run both kinds of query on a JVM with these options, and wait until the JVM has ended."""
+def main(java_options: str, archive: Path) -> None:
+    """Run both kinds of query on a JVM with these options, by which it writes `archive`; wait until it has ended."""
     with tempfile.TemporaryDirectory(prefix="warmup-") as name:
         folder = Path(name)
         settings = {DRIVER_JAVA_OPTIONS: java_options, SHUFFLE_PARTITIONS: "2"}
@@ -72,18 +76,27 @@ def main(java_options: str) -> None:
         )
         _run(joined, JoinCounter().position_columns, folder / "joined")
         spark.stop()
-        end_jvm(jvm, _END_SECONDS)
+        end_jvm(jvm, archive)
 
 
-def end_jvm(jvm: "subprocess.Popen[bytes]", seconds: float) -> None:
-    """Close a JVM's standard input, upon which it ends; kill it if it has not ended after `seconds`.
+def end_jvm(
+    jvm: "subprocess.Popen[bytes]",
+    archive: Path,
+    archive_seconds: float = _ARCHIVE_SECONDS,
+    exit_seconds: float = _EXIT_SECONDS,
+) -> None:
+    """Close a JVM's standard input, upon which it writes the archive and ends; kill it if it does not.
 
-    It writes the archive first. Afterwards it waits for RocksDB's threads, which may never end.
+    It has `archive_seconds` for the archive. Then it waits for RocksDB's threads, which may never end: it is killed
+    after further `exit_seconds`.
     """
     assert jvm.stdin
     jvm.stdin.close()
+    deadline = time.monotonic() + archive_seconds
+    while jvm.poll() is None and not is_complete(archive) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
     try:
-        jvm.wait(seconds)
+        jvm.wait(exit_seconds)
     except subprocess.TimeoutExpired:
         jvm.kill()
         jvm.wait()
@@ -191,4 +204,4 @@ def _unique_name() -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], Path(sys.argv[2]))

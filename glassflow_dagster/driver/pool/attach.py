@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def attached_session(
             if not reply.is_ending:
                 break
             wait_for_end(endpoint)
-        more = more_memory(state, name)
+        more = partial(more_memory, state, name)
         with spark_failures(folder, more), _context(reply) as context, stream_failures(more):
             yield _session(context, reply, member.pipeline, settings)
 

@@ -1,5 +1,6 @@
 """Turns the failure of a query into an error that a person can read."""
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from clickhouse_connect.driver.client import Client
@@ -19,14 +20,18 @@ class CheckpointConflict(GlassflowError):
 
 
 def query_failure(
-    error: StreamingQueryException, config: PipelineConfig, opened: OpenCheckpoint, client: Client, more_memory: str
+    error: StreamingQueryException,
+    config: PipelineConfig,
+    opened: OpenCheckpoint,
+    client: Client,
+    more_memory: Callable[[], str],
 ) -> GlassflowError:
     """Return the error that ended a query: a newer driver, records that Kafka no longer has, or Spark's own reason.
 
     `CheckpointConflict` where an older driver has written the checkpoint meanwhile.
 
-    more_memory: how Spark's JVM gets some. ClickHouse and Kafka are asked for the details that Spark's text lacks; when
-    they do not answer, the text is used.
+    more_memory: returns how Spark's JVM gets some.
+    ClickHouse and Kafka are asked for the details that Spark's text lacks; when they do not answer, the text is used.
     """
     if Fenced.__name__ in str(error) and (fenced := _find_newer_driver(opened, client)):
         # Raised in a Python worker, it arrives as text only; the query returns it as an exception with all details.
@@ -36,7 +41,7 @@ def query_failure(
         return _find_newer_driver(opened, client) or CheckpointConflict(explain_failure(error))
     if may_lack_records(error) and (lost := _find_lost_records(config, opened.checkpoint)):
         return lost
-    return GlassflowError(explain_failure(error, more_memory=more_memory))
+    return GlassflowError(explain_failure(error, more_memory=more_memory()))
 
 
 def _find_newer_driver(opened: OpenCheckpoint, client: Client) -> GlassflowError | None:

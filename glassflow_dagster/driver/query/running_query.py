@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,7 @@ class RunningQuery:
     before: the ledger's totals of all earlier batches.
     pacer: None unless it joins.
     stages: None where Spark's query has them.
-    more_memory: how Spark's JVM gets some.
+    more_memory: returns how Spark's JVM gets some.
     """
 
     config: PipelineConfig
@@ -51,7 +51,7 @@ class RunningQuery:
     pacer: BatchPacer | None
     query: StreamingQuery
     stages: BatchQuery | None
-    more_memory: str
+    more_memory: Callable[[], str]
 
     def wait(self) -> bool:
         """Wait a second for the query's end; return whether it has ended. `raise_failure` raises its failure."""

@@ -23,8 +23,6 @@ from glassflow_dagster.runtime.spark_home import pyspark_folder
 from glassflow_dagster.stream.scala.build import state_jar
 
 ARCHIVE = "driver.jsa"
-# Of the process in the background, beside the archives' folders.
-_LOG = "warmup.log"
 # A file with the paths of the Spark and the Java that an archive belongs to, one per line.
 OWNERS = "owners"
 
@@ -103,14 +101,16 @@ def make_archive(report: Callable[[str], None]) -> None:
 def make_in_background(report: Callable[[str], None], *options: str) -> None:
     """Start a process that creates the archive, if there is none yet, and return: drivers work without it.
 
-    The process outlives this one. Its messages go to a log in the cache. options: of this module's command.
+    The process outlives this one. Its messages go to a log in the cache, beside the archive's folder.
+    options: of this module's command.
     """
     java = find_java()
     folder = archive_folder(java, driver_jars(report))
     if (folder / ARCHIVE).exists():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(_LOG).open("w") as log:
+    # Of this archive alone: other installations, which share the cache, make others.
+    with _log_of(folder).open("a") as log:
         subprocess.Popen(
             [sys.executable, "-m", "glassflow_dagster.stream.spark.cds_archive", *options],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -119,6 +119,11 @@ def make_in_background(report: Callable[[str], None], *options: str) -> None:
             process_group=0,
         )  # fmt: skip
     report(f"making Java's class data archive in the background, so that later drivers start faster; see {log.name}")
+
+
+def _log_of(folder: Path) -> Path:
+    """Return the log of the processes in the background that make the archive of a folder; it is beside the folder."""
+    return folder.with_name(f"{folder.name}.log")
 
 
 def remove_orphans(current: Path) -> None:
@@ -133,13 +138,14 @@ def remove_orphans(current: Path) -> None:
         is_gone = not all(Path(line).exists() for line in other_owners.splitlines())
         if is_gone or (other_owners == owners and other.parent != current):
             shutil.rmtree(other.parent, ignore_errors=True)
+            _log_of(other.parent).unlink(missing_ok=True)
 
 
 def _run_warmup(java: JavaRuntime, archive: Path) -> None:
     """Run the warm-up on a JVM that writes the archive when it ends; raises `_WarmupFailed` where it wrote none."""
     kind = archive_kind(java)
     options = f'"-XX:{kind.writing}={archive}" {kind.silent}'
-    command = [sys.executable, "-m", "glassflow_dagster.stream.warmup", options]
+    command = [sys.executable, "-m", "glassflow_dagster.stream.warmup", options, str(archive)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0 or not is_complete(archive):
         lines = (result.stderr or result.stdout).strip().splitlines() or ["no error message"]

@@ -68,8 +68,10 @@ def test_archives_of_installations_that_are_gone_are_removed(tmp_path: Path) -> 
     for name, owners in places.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / cds_archive.OWNERS).write_text("\n".join(map(str, owners)))
+        (tmp_path / f"{name}.log").touch()
     cds_archive.remove_orphans(tmp_path / "current")
-    assert {path.name for path in tmp_path.iterdir()} == {"current", "another Java"}
+    left = {"current", "another Java"}
+    assert {path.name for path in tmp_path.iterdir()} == left | {f"{name}.log" for name in left}
 
 
 def test_a_warmup_that_fails_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,17 +109,27 @@ def test_a_process_in_the_background_makes_the_archive_once(tmp_path: Path, monk
     said: list[str] = []
     cds_archive.make_in_background(said.append, "--low-priority")
     assert [command[1:] for command in started] == [["-m", cds_archive.__name__, "--low-priority"]]
-    assert str(tmp_path / "warmup.log") in said[-1]
+    assert str(tmp_path / "classes.log") in said[-1]
     (tmp_path / "classes").mkdir()
     (tmp_path / "classes" / cds_archive.ARCHIVE).touch()
     cds_archive.make_in_background(said.append)
     assert len(started) == len(said) == 1
 
 
-def test_a_warmup_goes_on_without_a_jvm_that_does_not_end() -> None:
-    with subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE) as jvm:
-        warmup.end_jvm(jvm, 0.1)
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_warmup_waits_for_the_archive_and_goes_on_without_a_jvm_that_does_not_end(
+    tmp_path: Path, *, writes: bool
+) -> None:
+    archive = tmp_path / "driver.jsa"
+    # It writes a while after it was told to end, which its end of input tells.
+    slow = 'cat; sleep 0.5; printf CDS > "$0"; exec sleep 600' if writes else "exec sleep 600"
+    with subprocess.Popen(["sh", "-c", slow, str(archive)], stdin=subprocess.PIPE) as jvm:
+        warmup.end_jvm(jvm, archive, archive_seconds=DEADLINE if writes else 0.1, exit_seconds=0.0)
         assert jvm.returncode == -signal.SIGKILL
+    assert cds_archive.is_complete(archive) is writes
+
+
+def test_a_jvm_that_ends_by_itself_is_not_killed(tmp_path: Path) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as jvm:
-        warmup.end_jvm(jvm, DEADLINE)
+        warmup.end_jvm(jvm, tmp_path / "driver.jsa", DEADLINE, DEADLINE)
         assert jvm.returncode == 0

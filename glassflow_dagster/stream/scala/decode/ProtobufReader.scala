@@ -13,7 +13,7 @@ import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 /** Reads whole Protobuf messages and the fields of their schemas, outside of Spark: for `infer`, the list of dead
-  * letters, and the watch for new fields. See kafka/protobuf_values.py.
+  * letters, and the watch for new fields. See stores/kafka/protobuf_values.py.
   *
   * Values are those of ProtobufDecoder, except that NaN and infinite numbers are texts. To be used by one thread.
   */

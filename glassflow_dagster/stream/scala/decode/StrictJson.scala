@@ -294,7 +294,7 @@ object StrictJson {
   // The digits of a number, as Java parses them in quadratic time. The largest double has 309 before its point.
   val NUMBER_CHARACTERS = 1000
   val NAME_CHARACTERS = 50000
-  // More than brokers setField by default.
+  // More than brokers take by default.
   val TEXT_CHARACTERS = 100 * 1000 * 1000
 
   /** What is wrong where JSON is beyond a limit. */

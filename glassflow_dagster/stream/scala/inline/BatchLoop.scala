@@ -43,7 +43,7 @@ class BatchLoop(
   private lazy val source = sources.head.asInstanceOf[Source]
   private lazy val batch = getLatestExecutionContext().asInstanceOf[MicroBatchExecutionContext]
   private lazy val limits = BatchStart.of(uniqueSources(source))
-  private lazy val tail = new KafkaTail(optionsOf(query), stages.mostInline)
+  private lazy val tail = new KafkaTail(optionsOf(query), stages.mostInline, stages.mostInlineBytes)
   private var hasTail = false
   // The logs are purged in steps: listing their folders takes longer than logging a small batch.
   private val purgedEvery = minLogEntriesToMaintain / 2 + 1

@@ -29,15 +29,16 @@ import org.apache.spark.sql.streaming.{OutputMode, StreamingQuery, Trigger}
   *
   * The query has no watermark: the stages must not use it.
   *
-  * records: the source, a stream. events: the stages on it. name: the query's. checkpoint: its folder. mostInline: the
-  * most records of an inline batch.
+  * records: the source, a stream. events: the stages on it. name: the query's. checkpoint: its root, a path or a URL.
+  * mostInline, mostInlineBytes: the most records of an inline batch, and their bytes.
   */
 class BatchQuery(
     records: AnyDataset[Row],
     events: AnyDataset[Row],
     name: String,
     checkpoint: String,
-    val mostInline: Int
+    val mostInline: Int,
+    val mostInlineBytes: Int
 ) {
   private val analyzed: LogicalPlan = events.asInstanceOf[Dataset[Row]].queryExecution.analyzed
   private val schemas = mutable.Map.empty[Long, StateSchemaBroadcast]

@@ -18,9 +18,9 @@ import org.apache.spark.util.UninterruptibleThread
 /** The newest records of topics, as they arrive: one consumer that waits at their ends, where Spark's source asks for
   * the end offsets first, and then has consumers fetch what is before them. It knows the partitions that it is told.
   *
-  * options: those of Spark's source. mostRecords: of an inline batch. To be used by one thread.
+  * options: those of Spark's source. mostRecords, mostBytes: of an inline batch. To be used by one thread.
   */
-class KafkaTail(options: CaseInsensitiveStringMap, mostRecords: Int) {
+class KafkaTail(options: CaseInsensitiveStringMap, mostRecords: Int, mostBytes: Int) {
   private val consumer =
     new KafkaConsumer[Array[Byte], Array[Byte]](KafkaTail.settings(options, math.max(1, mostRecords)))
   private val toRow = new KafkaRows
@@ -43,7 +43,7 @@ class KafkaTail(options: CaseInsensitiveStringMap, mostRecords: Int) {
   def size: Int = waiting.size
 
   /** Whether more records would be too many for an inline batch. */
-  def isFull: Boolean = size >= mostRecords || bytes >= KafkaTail.MOST_BYTES
+  def isFull: Boolean = size >= mostRecords || bytes >= mostBytes
 
   /** Wait until there are records, for `ms` at most. */
   def await(ms: Long): Unit = poll(ms)
@@ -88,9 +88,6 @@ class KafkaTail(options: CaseInsensitiveStringMap, mostRecords: Int) {
 }
 
 object KafkaTail {
-  // The bytes of an inline batch (inline_or_job.py).
-  private val MOST_BYTES = 8L * 1024 * 1024
-
   // Of the options that Spark's source passes on to Kafka's clients.
   private val PREFIX = "kafka."
 
