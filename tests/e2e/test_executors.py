@@ -9,7 +9,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -62,15 +61,6 @@ def kill_in_batch(pipeline: Pipeline, draw: random.Random) -> None:
     assert pipeline.ledger()["read"] == read, "the batch was over before: make it larger"
 
 
-def require_exact(pipeline: Pipeline, sent: list[dict[str, Any]]) -> None:
-    assert pipeline.query(EXACT) == [(EVENTS, EVENTS)]
-    ledger = pipeline.ledger()
-    assert (ledger["read"], ledger["written"], ledger["duplicates"]) == (len(sent), EVENTS, COPIES)
-    folders = ("--pipelines", str(pipeline.file.parent))
-    found = cli("verify", pipeline.name, "--exact", *folders)
-    assert found.code == 0, found.out + found.err
-
-
 @pytest.mark.long
 def test_an_executor_that_is_killed_in_a_batch_is_replaced(pipeline: Pipeline) -> None:
     """Twice, so that the keys are rebuilt in another process than the one that had them in memory."""
@@ -85,4 +75,8 @@ def test_an_executor_that_is_killed_in_a_batch_is_replaced(pipeline: Pipeline) -
             wait_until(lambda: pipeline.ledger()["read"] == len(sent), "all is read", evidence=lambda: state(pipeline))
         finally:
             stop(pipeline)
-    require_exact(pipeline, sent)
+    assert pipeline.query(EXACT) == [(EVENTS, EVENTS)]
+    ledger = pipeline.ledger()
+    assert (ledger["read"], ledger["written"], ledger["duplicates"]) == (len(sent), EVENTS, COPIES)
+    found = cli("verify", pipeline.name, "--exact", "--pipelines", str(pipeline.file.parent))
+    assert found.code == 0, found.out + found.err

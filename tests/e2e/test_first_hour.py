@@ -1,5 +1,6 @@
 """Every mistake that a new user makes in the first hour gets a one-line error and exit code 1."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,11 @@ from tests.e2e.support import Finished, Pipeline, cli, invoke, lock_holder
 from tests.support.variants import one_of
 
 
-def require_error(done: Finished, *texts: str) -> None:
+def error_of(done: Finished) -> str:
+    """Return the error in which a command has ended: its last line, with exit code 1 and without a traceback."""
     assert done.code == 1, done
     assert "Traceback" not in done.err
-    last = done.err.strip().splitlines()[-1]
-    for text in texts:
-        assert text in last, done.err
+    return done.err.strip().splitlines()[-1]
 
 
 def test_broker_down(pipeline: Pipeline) -> None:
@@ -23,7 +23,7 @@ def test_broker_down(pipeline: Pipeline) -> None:
     done = pipeline.run_without_spark(
         "--until-caught-up", "--timeout", "2", GLASSFLOW_KAFKA_BROKERS=f"127.0.0.1:{port}"
     )
-    require_error(done, f"127.0.0.1:{port}", "do not answer")
+    assert re.search(rf"127.0.0.1:{port}.* do not answer", error_of(done))
 
 
 def test_clickhouse_down(pipeline: Pipeline) -> None:
@@ -32,12 +32,13 @@ def test_clickhouse_down(pipeline: Pipeline) -> None:
     done = pipeline.run_without_spark(
         "--until-caught-up", "--timeout", "2", GLASSFLOW_CLICKHOUSE_URL=f"http://127.0.0.1:{port}"
     )
-    require_error(done, f"127.0.0.1:{port}", "cannot be reached")
+    assert re.search(rf"127.0.0.1:{port}.* cannot be reached", error_of(done))
 
 
 def test_topic_missing(pipeline: Pipeline) -> None:
     pipeline.write()
-    require_error(pipeline.run_without_spark("--until-caught-up", "--timeout", "2"), pipeline.name, "does not exist")
+    error = error_of(pipeline.run_without_spark("--until-caught-up", "--timeout", "2"))
+    assert re.search(rf"{pipeline.name}.* does not exist", error)
 
 
 def test_table_missing(pipeline: Pipeline) -> None:
@@ -63,23 +64,24 @@ def test_the_table_is_not_what_the_mapping_says(pipeline: Pipeline, columns: str
     client = pipeline.client()
     client.command(f"CREATE DATABASE {pipeline.name}")
     client.command(f"CREATE TABLE {pipeline.name}.events ({columns}) ENGINE = MergeTree ORDER BY tuple()")
-    require_error(pipeline.run_without_spark("--until-caught-up", "--timeout", "5"), *texts)
+    error = error_of(pipeline.run_without_spark("--until-caught-up", "--timeout", "5"))
+    assert [text for text in texts if text not in error] == []
 
 
 def test_unknown_key_in_the_definition(pipeline: Pipeline) -> None:
     pipeline.sink = {"max_batchsize": 5}
     pipeline.write()
-    require_error(pipeline.run_without_spark("--until-caught-up"), f"{pipeline.file}: sink.max_batchsize: unknown key")
+    error = error_of(pipeline.run_without_spark("--until-caught-up"))
+    assert f"{pipeline.file}: sink.max_batchsize: unknown key" in error
 
 
 def test_definition_not_there() -> None:
-    require_error(invoke("run", "pipelines/none.yaml"), "pipelines/none.yaml: no such file")
+    assert "pipelines/none.yaml: no such file" in error_of(invoke("run", "pipelines/none.yaml"))
 
 
-def test_unknown_pipeline() -> None:
-    require_error(invoke("start", "sms_statu"), "did you mean 'sms_status'?")
-    require_error(invoke("status", "sms_statu"), "did you mean 'sms_status'?")
-    require_error(invoke("verify", "sms_statu"), "did you mean 'sms_status'?")
+@pytest.mark.parametrize("command", ["start", "status", "verify"])
+def test_unknown_pipeline(command: str) -> None:
+    assert "did you mean 'sms_status'?" in error_of(invoke(command, "sms_statu"))
 
 
 def test_state_folder_cannot_be_written(pipeline: Pipeline) -> None:
@@ -88,14 +90,14 @@ def test_state_folder_cannot_be_written(pipeline: Pipeline) -> None:
     (pipeline.folder / "file").write_text("")
     state = pipeline.folder / "file" / "state"
     done = invoke("run", str(pipeline.file), "--until-caught-up", "--state", str(state))
-    require_error(done, str(state), "cannot be written", "--state")
+    assert re.search(rf"{state}.* cannot be written.*--state", error_of(done))
 
 
 def test_state_folder_with_a_comma(pipeline: Pipeline) -> None:
     pipeline.write()
     state = pipeline.folder / "one, two"
     done = invoke("run", str(pipeline.file), "--until-caught-up", "--state", str(state))
-    require_error(done, str(state), "has a comma in its path", "--state")
+    assert re.search(rf"{state}.* has a comma in its path.*--state", error_of(done))
     assert not state.exists()
 
 
@@ -116,7 +118,8 @@ def test_state_folder_with_a_comma(pipeline: Pipeline) -> None:
 def test_a_setting_that_spark_does_not_take(pipeline: Pipeline, setting: str, texts: tuple[str, ...]) -> None:
     pipeline.write().create_topic()
     pipeline.send([{"id": "a", "n": 1}])
-    require_error(pipeline.run("--until-caught-up", "--conf", setting), *texts)
+    error = error_of(pipeline.run("--until-caught-up", "--conf", setting))
+    assert [text for text in texts if text not in error] == []
     last = lock_holder(pipeline)
     assert last.mark
     assert last.processes() == {}
@@ -127,7 +130,7 @@ def test_port_in_use(pipeline: Pipeline, tmp_path: Path) -> None:
     done = cli(
         "stack", "up", "--data", str(tmp_path / "data"), "--clickhouse-port", taken, "--kafka-port", str(free_port())
     )
-    require_error(done, taken, "--clickhouse-port")
+    assert re.search(rf"{taken}.*--clickhouse-port", error_of(done))
 
 
 def test_wrong_usage_is_exit_code_2() -> None:

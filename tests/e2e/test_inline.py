@@ -28,8 +28,9 @@ def plan(pipeline: Pipeline, batch_id: int) -> BatchPlan:
     return found
 
 
-def require_one_row_each(pipeline: Pipeline, keys: int) -> None:
-    assert pipeline.query("SELECT count(), uniqExact(id), sum(n) FROM {db}.events") == [(keys, keys, sum(range(keys)))]
+def has_one_row_each(pipeline: Pipeline, keys: int) -> bool:
+    """Return whether the table has each of the first `keys` events once."""
+    return pipeline.query("SELECT count(), uniqExact(id), sum(n) FROM {db}.events") == [(keys, keys, sum(range(keys)))]
 
 
 def test_inline_batches_and_jobs_take_turns_on_one_state(pipeline: Pipeline, jobs: list[int]) -> None:
@@ -42,7 +43,7 @@ def test_inline_batches_and_jobs_take_turns_on_one_state(pipeline: Pipeline, job
     pipeline.send(events(range(MANY - FEW, MANY + FEW)))
     assert pipeline.catch_up()["duplicates"] == FEW
 
-    require_one_row_each(pipeline, MANY + FEW)
+    assert has_one_row_each(pipeline, MANY + FEW)
     assert [plan(pipeline, batch).inline for batch in range(4)] == [True, True, False, True]
     read = [row[0] for row in pipeline.query("SELECT read FROM {db}.glassflow_ledger ORDER BY batch_id")]
     # Spark divides the limit between two partitions, rounded down.
@@ -58,7 +59,7 @@ def test_the_rest_of_a_backlog_follows_its_small_first_batch_without_a_delay(pip
     start(pipeline)
     wait_until(lambda: rows(pipeline) == FIRST_RECORDS + FEW, "all rows are there")
     stop(pipeline)
-    require_one_row_each(pipeline, FIRST_RECORDS + FEW)
+    assert has_one_row_each(pipeline, FIRST_RECORDS + FEW)
 
 
 @pytest.mark.long
@@ -80,13 +81,13 @@ def test_a_batch_whose_plan_says_inline_is_repeated_as_a_job_with_the_same_block
     pipeline.send([*events(range(FEW)), *events(range(FEW))])
     pipeline.die_at("write_ledger_row", create_table=True)
     assert plan(pipeline, 0).inline
-    require_one_row_each(pipeline, FEW)
+    assert has_one_row_each(pipeline, FEW)
     monkeypatch.setattr(BatchQuery, "inline", lambda *_: None)
     totals = pipeline.catch_up()
 
     assert jobs == [0]
     assert (totals["written"], totals["duplicates"]) == (FEW, FEW)
-    require_one_row_each(pipeline, FEW)
+    assert has_one_row_each(pipeline, FEW)
 
 
 @pytest.mark.long
@@ -121,5 +122,5 @@ def test_a_running_driver_reads_what_arrives_also_in_new_partitions_and_not_what
     wait_until(lambda: rows(pipeline) == FEW + 8, "the new partition is read")
     stop(pipeline)
 
-    require_one_row_each(pipeline, FEW + 8)
+    assert has_one_row_each(pipeline, FEW + 8)
     assert pipeline.ledger()["read"] == FEW + 8

@@ -35,31 +35,38 @@ def stop(client: Client, config: PipelineConfig, epoch: int) -> None:
     request_stop(client, config.sink.connection_params.database, "orders", epoch)
 
 
+def why_ended(client: Client, config: PipelineConfig, submission: str) -> str:
+    """Return why a driver of a submission ends at its start; '' where it goes on."""
+    try:
+        require_current(client, config, submission)
+    except Fenced as error:
+        return str(error)
+    return ""
+
+
 def test_a_first_start_goes_on_whatever_was_before(client: Client, config: PipelineConfig) -> None:
-    require_current(client, config, "mine")
+    assert why_ended(client, config, "mine") == ""
     report(client, config, 3, "other")
     stop(client, config, 3)
-    require_current(client, config, "mine")
+    assert why_ended(client, config, "mine") == ""
 
 
 def test_a_driver_that_has_failed_goes_on(client: Client, config: PipelineConfig) -> None:
     report(client, config, 3, "other")
     stop(client, config, 3)
     report(client, config, 4, "mine")
-    require_current(client, config, "mine")
+    assert why_ended(client, config, "mine") == ""
 
 
 def test_one_that_was_stopped_ends(client: Client, config: PipelineConfig) -> None:
     report(client, config, 4, "mine")
     stop(client, config, 4)
-    with pytest.raises(Fenced, match="orders: was stopped"):
-        require_current(client, config, "mine")
+    assert "orders: was stopped" in why_ended(client, config, "mine")
     # Nobody but its launcher starts it.
-    require_current(client, config, "")
+    assert why_ended(client, config, "") == ""
 
 
 def test_one_that_another_has_replaced_ends(client: Client, config: PipelineConfig) -> None:
     report(client, config, 4, "mine")
     report(client, config, 5, "other")
-    with pytest.raises(Fenced, match="another driver was started meanwhile"):
-        require_current(client, config, "mine")
+    assert "another driver was started meanwhile" in why_ended(client, config, "mine")

@@ -59,6 +59,7 @@ def test_each_page_of_a_pipeline_can_be_used_by_everyone(site: Site, browser: Br
     running(site)
     for path in PIPELINE_PAGES:
         browser.page.goto(f"{site.url}/ui/pipelines/orders-clean{path}")
+        assert browser.page.url.endswith(f"/orders-clean{path}")
         browser.examine()
 
 

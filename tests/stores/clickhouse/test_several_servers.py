@@ -71,9 +71,17 @@ def test_a_start_refuses_an_address_of_servers_that_have_their_tables_for_themse
         secure_target(both, config, table, Windows(both, DATABASE))
 
 
-def test_a_single_server_is_taken_for_one(pair: Pair) -> None:
-    with connect(pair.one) as client:
-        require_one_server(client, "analytics.t")
+def test_a_single_server_is_told_from_several(pair: Pair, both: Client) -> None:
+    def problem(client: Client) -> str:
+        try:
+            require_one_server(client, "analytics.t")
+        except ClickHouseRefused as refused:
+            return str(refused)
+        return ""
+
+    with connect(pair.one) as one:
+        assert problem(one) == ""
+    assert "leads to several servers" in problem(both)
 
 
 def test_a_row_that_the_other_server_does_not_have_is_not_another_driver(pair: Pair, both: Client) -> None:

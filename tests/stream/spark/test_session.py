@@ -3,6 +3,7 @@
 import os
 import warnings
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -45,8 +46,10 @@ def test_a_session_whose_jvm_is_gone_has_stopped(spark: SparkSession, monkeypatc
         warnings.warn("Unable to cleanly shutdown Spark JVM process.", RuntimeWarning, stacklevel=1)
         raise ConnectionRefusedError(111, "Connection refused")
 
-    monkeypatch.setattr(session, "stop", fail)
+    stop = Mock(side_effect=fail)
+    monkeypatch.setattr(session, "stop", stop)
     stop_session(session)
+    stop.assert_called_once_with()
 
 
 def test_more_jars_come_after_those_of_this_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

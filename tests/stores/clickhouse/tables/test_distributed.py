@@ -67,9 +67,10 @@ def target(key: str) -> Table:
 
 
 def problems(cluster: Cluster, key: str = "cityHash64(id)") -> Iterator[str]:
-    with pytest.raises(TableProblem) as raised:
+    try:
         require_repeatable(cluster, target(key), {"id", "now"}, "sink.table")  # type: ignore[arg-type]
-    return iter(str(raised.value).splitlines())
+    except TableProblem as problem:
+        yield from str(problem).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -99,16 +100,14 @@ def test_statements_name_the_cluster_and_the_shards_own_table() -> None:
 @pytest.mark.parametrize("engine", [("MergeTree", PLAIN), ("ReplicatedMergeTree", REPLICATED)])
 @pytest.mark.parametrize("key", ["cityHash64(id)", "id", "sipHash64(id, now)"])
 def test_a_table_whose_shards_all_remember_tokens_is_taken(engine: tuple[str, str], key: str) -> None:
-    cluster = Cluster(local=[("h1", *engine, 0), ("h2", *engine, 0)])
-    require_repeatable(cluster, target(key), {"id", "now"}, "sink.table")  # type: ignore[arg-type]
+    assert list(problems(Cluster(local=[("h1", *engine, 0), ("h2", *engine, 0)]), key)) == []
 
 
 @pytest.mark.parametrize("key", ["rand()", "cityHash64(id, now64(3))", "generateUUIDv4()", "hostName()", "Rand ( )"])
 def test_a_row_must_go_to_the_same_shard_each_time(key: str) -> None:
     assert next(problems(Cluster(), key)).startswith(f"sink.table: db.d has the sharding key {key}, which may send")
     # With one shard every row goes to the same place.
-    one = Cluster(shards=[2])
-    require_repeatable(one, target(key), {"id"}, "sink.table")  # type: ignore[arg-type]
+    assert list(problems(Cluster(shards=[2]), key)) == []
 
 
 def test_a_sharding_key_of_a_column_with_a_default_is_refused() -> None:
