@@ -108,9 +108,11 @@ def verify_pipeline(
 ) -> "VerifyReport":
     """Compare the records in Kafka with the rows in ClickHouse, as the command `verify` does.
 
-    `passed` of the report is true when no row is missing or doubled; `lines()` says what was compared. exact: compare
-    every key, too, with a Spark session of its own in this process. report: gets progress, one line each. Raises
-    `GlassflowError` when Kafka or ClickHouse cannot be reached, or the table is missing.
+    `passed` of the report is true when no row is missing or doubled; `lines()` says what was compared.
+
+    exact: compare every key, too, with a Spark session of its own in this process.
+    report: gets progress, one line each.
+    Raises `GlassflowError` when Kafka or ClickHouse cannot be reached, or the table is missing.
     """
     from glassflow_dagster.checks import verify  # noqa: PLC0415 - see the module
 

@@ -29,9 +29,10 @@ _JOIN_FIGURES = (
 class CountsReport:
     """The result of `counts_agree`.
 
-    exact: the number of rows had to agree exactly. limit_reached: nothing was compared, because a limit ended a query;
-    records_wait: nothing was compared, because no batch has been written, although there are records. `passed` is false
-    then.
+    exact: the number of rows had to agree exactly.
+    limit_reached: nothing was compared, because a limit ended a query.
+    records_wait: nothing was compared, because no batch has been written, although there are records.
+    `passed` is false then.
     """
 
     passed: bool
@@ -64,7 +65,8 @@ class Facts:
     """The input of `evaluate_counts` about one table.
 
     other_writers: why it may have rows of others (`PipelineConfig.other_writers`).
-    rows: those that the table has; table_rows: those that the ledger has for it.
+    rows: those that the table has.
+    table_rows: those that the ledger has for it.
     joins: the pipeline has a join.
     window: the deduplication window; None without deduplication, on the event clock, and for a join.
     recent_written: rows that the batches of the last window wrote, which must have distinct keys.

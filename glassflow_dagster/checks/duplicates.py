@@ -57,8 +57,8 @@ _NO_READ_TIME = (
 class DuplicatesReport:
     """The result of the check.
 
-    severity: `warn` when the figures cannot distinguish duplicates from allowed repetitions. limit_reached: nothing was
-    compared, because a limit ended a query; `passed` is false then.
+    severity: `warn` when the figures cannot distinguish duplicates from allowed repetitions.
+    limit_reached: nothing was compared, because a limit ended a query; `passed` is false then.
     """
 
     passed: bool

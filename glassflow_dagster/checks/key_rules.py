@@ -63,8 +63,9 @@ class KeyDifferences:
 class KeysContext:
     """The circumstances by which `evaluate_keys` decides whether a difference is allowed.
 
-    rows_before: the table's rows before the pipeline first wrote to it. key_columns: the columns of the key; None when
-    there are none. left_out: mapped columns whose values were not compared.
+    rows_before: the table's rows before the pipeline first wrote to it.
+    key_columns: the columns of the key; None when there are none.
+    left_out: mapped columns whose values were not compared.
     """
 
     config: PipelineConfig

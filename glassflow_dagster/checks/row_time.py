@@ -28,8 +28,9 @@ _MILLISECONDS_FROM = {"s": "{} * 1000", "ms": "{}", "us": "intDiv({}, 1000)", "n
 class RowTime:
     """The column that has a row's time.
 
-    is_clock: whether it is the time that deduplication used. resolution_ms: the column's resolution in milliseconds, 0
-    for milliseconds or finer. unit: the unit of an integer column; None for a DateTime or DateTime64.
+    is_clock: whether it is the time that deduplication used.
+    resolution_ms: the column's resolution in milliseconds, 0 for milliseconds or finer.
+    unit: the unit of an integer column; None for a DateTime or DateTime64.
     """
 
     column: str

@@ -17,7 +17,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """The results of all checks of a pipeline. unmatched: of a join only. keys: with `verify --exact` only."""
+    """The results of all checks of a pipeline.
+
+    unmatched: of a join only.
+    keys: with `verify --exact` only.
+    """
 
     pipeline_id: str
     counts: CountsReport

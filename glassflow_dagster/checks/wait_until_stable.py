@@ -23,8 +23,11 @@ def wait_until_stable(
 ) -> Reading:
     """Return the first reading that fits, or the last one when readings stop changing or the time is over.
 
-    The limits are `STILL_SECONDS` without a change, and `LONGEST_SECONDS` in all. read: reads the figures. fits:
-    whether they are consistent. clock, pause: for tests.
+    The limits are `STILL_SECONDS` without a change, and `LONGEST_SECONDS` in all.
+
+    read: reads the figures.
+    fits: whether they are consistent.
+    clock, pause: for tests.
     """
     begun = unchanged_since = clock()
     reading = read()

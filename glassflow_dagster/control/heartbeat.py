@@ -41,7 +41,8 @@ class PartitionLag(BaseModel):
 class Heartbeat(BaseModel):
     """The state and progress of a driver. Times are seconds since 1970; offsets are the next ones to read.
 
-    lag: the unread records of all topics; lags: those of each source's topic.
+    lag: the unread records of all topics.
+    lags: those of each source's topic.
     behind_transactions: by topic, the offsets that are not in the lag, as a transaction before them is open.
     state_bytes: the size of the query's state store, in memory and on disk; None where there is no state, or its size
         is not known yet.
@@ -53,7 +54,8 @@ class Heartbeat(BaseModel):
     lost_waiting: as in `outcomes.residual`.
     state_keys: keys in the state.
     watermark: of the event clock, None without one.
-    measures: of this driver's batches; batch_phases: seconds by Spark's phase of a batch.
+    measures: of this driver's batches.
+    batch_phases: seconds by Spark's phase of a batch.
     """
 
     model_config = ConfigDict(extra="ignore")

@@ -39,9 +39,11 @@ class AlreadyRunning(GlassflowError):
 class Holder(BaseModel):
     """The driver that has the lock or had it last, as it is written in the lock file.
 
-    mark: the value of `MARK` in the environment of its processes; jvm: the process id of Spark's JVM; pool: the pool
-    whose JVM it uses instead. All are removed when the driver ends without an error. started, jvm_started: when these
-    processes started, which tells a process from a later one with the same id.
+    mark: the value of `MARK` in the environment of its processes.
+    jvm: the process id of Spark's JVM.
+    pool: the pool whose JVM it uses instead.
+    started, jvm_started: when these processes started, which tells a process from a later one with the same id.
+    All are removed when the driver ends without an error.
     """
 
     pid: int

@@ -103,7 +103,11 @@ class DriverLog:
     def message(
         self, level: Level, text: str, fields: Mapping[str, Any] | None = None, batch: int | None = None
     ) -> None:
-        """Write a message. fields, batch: for JSON only; batch: the one that it is about, by default the last one."""
+        """Write a message.
+
+        fields, batch: for JSON only.
+        batch: the one that it is about, by default the last one.
+        """
         if self.format is LogFormat.JSON:
             self.write(self._json(level, text, fields or {}, batch))
         else:

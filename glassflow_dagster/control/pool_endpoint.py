@@ -33,7 +33,8 @@ _LONGEST_LINE = 64 * 1024
 class Endpoint(BaseModel):
     """The process of a pool: its id and start time, and the port of 127.0.0.1 where it takes requests.
 
-    token: what a request must have; only the user who runs the pool may read the file. version: of this package.
+    token: what a request must have; only the user who runs the pool may read the file.
+    version: of this package.
     """
 
     pid: int
@@ -61,7 +62,8 @@ class Request(BaseModel):
 class Reply(BaseModel):
     """The answer: why not (`error`), or that the pool ends (`is_ending`); else the attached `pipelines`, or a session.
 
-    session: its id in the JVM. port, secret: of the JVM's server for this driver.
+    session: its id in the JVM.
+    port, secret: of the JVM's server for this driver.
     """
 
     error: str = ""

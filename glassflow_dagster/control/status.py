@@ -43,8 +43,9 @@ UP = frozenset({StreamState.RUNNING, StreamState.STARTING, StreamState.WAITING})
 class StreamStatus:
     """The status of a stream: its state, a message for people, and the driver's last heartbeat.
 
-    wanted: whether the stream is meant to run, so that a driver that has ended is started again. host: where its driver
-    runs, if that is another host; folder is there, too. log_place: where its log is, if that is no file of a host.
+    wanted: whether the stream is meant to run, so that a driver that has ended is started again.
+    host: where its driver runs, if that is another host; folder is there, too.
+    log_place: where its log is, if that is no file of a host.
     """
 
     pipeline_id: str

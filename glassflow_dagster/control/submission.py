@@ -23,7 +23,12 @@ STOPPED = "the driver has stopped"
 
 
 class Submission(BaseModel):
-    """What a driver is to do. state: its local folder. spark: Spark settings. id: by which its launcher knows it."""
+    """What a driver is to do.
+
+    state: its local folder.
+    spark: Spark settings.
+    id: by which its launcher knows it.
+    """
 
     model_config = ConfigDict(frozen=True)
 

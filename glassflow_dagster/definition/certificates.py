@@ -12,7 +12,10 @@ _PKCS8_HEADER = "-----BEGIN PRIVATE KEY-----"
 
 
 def read_pem(setting: str, text: str) -> str:
-    """Return a certificate or key as PEM. setting: its key in a definition. text: PEM, or base64 of PEM.
+    """Return a certificate or key as PEM.
+
+    setting: its key in a definition.
+    text: PEM, or base64 of PEM.
 
     Raises `GlassflowError`, naming the setting, for any other text.
     """

@@ -39,8 +39,9 @@ def load_written(
 ) -> PipelineConfig:
     """Load a definition that is no file of its own; raises `DefinitionError` with every mistake in it.
 
-    written: the definition as in a file, with references. file: the file that it is a part of, whose folder the paths
-    of references are relative to, and which errors name; None for one that was built in Python.
+    written: the definition as in a file, with references.
+    file: the file that it is a part of, whose folder the paths of references are relative to, and which errors name;
+        None for one that was built in Python.
     """
     return _load(file or Path(BUILT), dict(written), environment, Origin(file, written))
 

@@ -14,7 +14,11 @@ BUILT = "pipeline definition"
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake in a definition. path: of the key, '' for the file; text: what is wrong; what to do."""
+    """One mistake in a definition.
+
+    path: of the key, '' for the file.
+    text: what is wrong; what to do.
+    """
 
     path: str
     text: str

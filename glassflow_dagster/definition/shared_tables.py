@@ -39,8 +39,10 @@ class TableAddress(NamedTuple):
 
 @dataclass(frozen=True)
 class Writer:
-    """A definition that writes to tables. shares: it says so; tables: the path in the definition of each.
+    """A definition that writes to tables.
 
+    shares: it says so.
+    tables: the path in the definition of each.
     file: None for a definition that is no file.
     """
 
@@ -71,8 +73,9 @@ def others_of(address: TableAddress, pipeline_id: str, writers: Iterable[Writer]
 def sharing_problems(writer: Writer, writers: Iterable[Writer], current: Writer | None = None) -> list[Problem]:
     """Return a problem for each table of a definition that others write to, unless all of them say that they share it.
 
-    writers: all, which may have the definition itself. current: what an edit replaces. If that writes a table already,
-    saying that it is shared is right, whatever the others say.
+    writers: all, which may have the definition itself.
+    current: what an edit replaces. If that writes a table already, saying that it is shared is right, whatever the
+        others say.
     """
     found = []
     all_writers = list(writers)

@@ -96,8 +96,9 @@ _Conditions = tuple[tuple[str, str | None], ...]
 class PlanInput:
     """The parts of a definition that decide its plan, as a key of the cache.
 
-    fields: source_id and (name, kind) of the fields of each source. mapped: the names in the mappings. tables: path and
-    condition of each of the sink's tables.
+    fields: source_id and (name, kind) of the fields of each source.
+    mapped: the names in the mappings.
+    tables: path and condition of each of the sink's tables.
     """
 
     fields: tuple[tuple[str, tuple[tuple[str, FieldKind], ...]], ...]
@@ -111,7 +112,8 @@ class PlanInput:
 class _Stream:
     """A chain of transforms, and the conditions of the tables behind it.
 
-    scope: before the first transform; metadata: names that stay mappable behind every transform.
+    scope: before the first transform.
+    metadata: names that stay mappable behind every transform.
     """
 
     transforms: _TransformsByPath
@@ -223,7 +225,9 @@ def _plan(
     the fields that no output hides (`scope`); the sink may map its outputs and the metadata only (`mappable`), as in
     GlassFlow. Names without a valid expression count for the last transform only, since it hides those before it.
 
-    early_filters: run before the chain. problems: a list, to which checking adds. before, warnings: see `Stages`.
+    early_filters: run before the chain.
+    problems: a list, to which checking adds.
+    before, warnings: see `Stages`.
     """
     scope = mappable = stream.scope
     invalid_names: frozenset[str] = frozenset()

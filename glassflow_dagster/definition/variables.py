@@ -23,7 +23,11 @@ def holds_variable(text: str) -> bool:
 
 @dataclass(frozen=True)
 class References:
-    """Resolves references. environment: the variables; folder: of the definition, to which paths are relative."""
+    """Resolves references.
+
+    environment: the variables.
+    folder: of the definition, to which paths are relative.
+    """
 
     environment: Mapping[str, str]
     folder: Path

@@ -23,8 +23,8 @@ T = TypeVar("T")
 class RunContext:
     """One run of a pipeline by a driver.
 
-    folder: the pipeline's local folder, which holds its checkpoint unless that is in another store. report: writes a
-    message for the user.
+    folder: the pipeline's local folder, which holds its checkpoint unless that is in another store.
+    report: writes a message for the user.
     """
 
     config: PipelineConfig

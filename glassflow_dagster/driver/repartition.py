@@ -52,9 +52,12 @@ def repartition_state(
     """Write the state of a stopped pipeline anew with so many partitions; it continues with its next batch.
 
     All keys, waiting events, timers and clocks are kept. Until the new checkpoint is complete, the old one stays as it
-    is, so this may be killed at any time. state: the folder of all pipelines. report: receives progress. Raises
-    `AlreadyRunning` while a driver of this host runs the pipeline, and `GlassflowError` where the checkpoint cannot be
-    used: it is in an object store, has an open batch, or does not fit the definition or the ledger.
+    is, so this may be killed at any time.
+
+    state: the folder of all pipelines.
+    report: receives progress.
+    Raises `AlreadyRunning` while a driver of this host runs the pipeline, and `GlassflowError` where the checkpoint
+    cannot be used: it is in an object store, has an open batch, or does not fit the definition or the ledger.
     """
     log = log_of(report)
     # A JVM of its own, which the other pipelines of a pool do not wait for.
@@ -130,7 +133,11 @@ def _require_no_open_batch(config: PipelineConfig, checkpoint: Checkpoint, state
 
 @dataclass(frozen=True)
 class _Repartitioning:
-    """Writes the new checkpoint beside the old one. identity: of the old one. partitions: of the new one."""
+    """Writes the new checkpoint beside the old one.
+
+    identity: of the old one.
+    partitions: of the new one.
+    """
 
     config: PipelineConfig
     checkpoint: Checkpoint

@@ -58,8 +58,10 @@ class Computed:
 
 @dataclass(frozen=True)
 class JoinChoice:
-    """How left events find their right event. type: left or inner; match: latest or all.
+    """How left events find their right event.
 
+    type: left or inner.
+    match: latest or all.
     left_clock, right_clock: the fields with the events' times; None for the time of arrival.
     """
 
@@ -83,7 +85,11 @@ class ServerColumn:
 
 @dataclass(frozen=True)
 class Target:
-    """The table. columns: of an existing one; None for a new one. shared: other pipelines write to it, and say so."""
+    """The table.
+
+    columns: of an existing one; None for a new one.
+    shared: other pipelines write to it, and say so.
+    """
 
     database: str
     table: str
@@ -116,7 +122,10 @@ class Available:
 class PipelineDraft:
     """What is known of a pipeline; a whole definition follows from it at any time (`definition_of`).
 
-    left: the first topic, right: that of a join. target: None for a new table. writers: the definitions that are there.
+    left: the first topic.
+    right: that of a join.
+    target: None for a new table.
+    writers: the definitions that are there.
     """
 
     kafka: dict[str, Any] | None = None

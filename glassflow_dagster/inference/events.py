@@ -22,8 +22,8 @@ class Declared:
 class Events:
     """The events among the sampled messages, in order, and the number of the other messages by reason.
 
-    with_schema: a schema id in Confluent's wire format precedes the events, or is in a header. declared: the fields of
-    their schema, by name (None for one of several types); None for JSON.
+    with_schema: a schema id in Confluent's wire format precedes the events, or is in a header.
+    declared: the fields of their schema, by name (None for one of several types); None for JSON.
     """
 
     objects: list[Event]

@@ -97,7 +97,8 @@ class Field:
 class Fields:
     """The fields of the sampled events, in order of first appearance.
 
-    declared: the fields for the definition. left_out: names that a definition cannot have, and those beyond MAX_FIELDS.
+    declared: the fields for the definition.
+    left_out: names that a definition cannot have, and those beyond MAX_FIELDS.
     not_objects: path of a flattened object -> the number of events with another type of value there.
     """
 
@@ -231,8 +232,8 @@ def _is_readable_by_path(path: Path, keys: Iterable[str]) -> bool:
 def _count_objects(value: Event, path: Path, objects: dict[Path, _Objects], other_values: Counter[Path]) -> None:
     """Count the entries of the object at a path, down to MAX_DEPTH; both results are by path.
 
-    objects: receives the number and the keys of the objects. other_values: receives the number of values that are
-    neither objects nor null.
+    objects: receives the number and the keys of the objects.
+    other_values: receives the number of values that are neither objects nor null.
     """
     for key, inner_value in value.items():
         inner_path = (*path, key)

@@ -34,8 +34,8 @@ _CONTENT = {
 class Encoding:
     """How messages are encoded, beyond what their events say.
 
-    given: the schema that the values were read with; None for that of a registry, or JSON. keys: the fields of Kafka's
-    keys; None where they have none.
+    given: the schema that the values were read with; None for that of a registry, or JSON.
+    keys: the fields of Kafka's keys; None where they have none.
     """
 
     given: GivenSchema | None = None

@@ -113,8 +113,10 @@ def _clickhouse_parameters(url: str, setting: str) -> dict[str, Any]:
 def _replace_secrets(parameters: dict[str, Any], prefix: str, default: str = "") -> tuple[dict[str, Any], str]:
     """Replace plain secrets in `connection_params` by variables such as `${KAFKA_PASSWORD}`.
 
-    Returns the parameters and a remark that names the variables to set ('' without secrets). prefix: of the variables'
-    names. default: what follows a variable's name in the reference; ":-" makes it empty when the variable is unset.
+    Returns the parameters and a remark that names the variables to set ('' without secrets).
+
+    prefix: of the variables' names.
+    default: what follows a variable's name in the reference; ":-" makes it empty when the variable is unset.
     """
     variables: list[str] = []
     replaced = _with_references(parameters, prefix, default, variables)

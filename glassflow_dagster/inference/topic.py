@@ -19,8 +19,10 @@ from glassflow_dagster.stream.scala.reader_process import ReaderProcess
 
 @dataclass(frozen=True)
 class Proposal:
-    """A proposed definition. text: YAML with comments. messages: those read, of about `estimated_messages`.
+    """A proposed definition.
 
+    text: YAML with comments.
+    messages: those read, of about `estimated_messages`.
     complete: False when reading was ended by its time limit.
     """
 

@@ -32,7 +32,11 @@ _ID = re.compile(r"(?:^|_)(?:id|uuid|guid|key)$")
 
 @dataclass(frozen=True)
 class SampledField:
-    """A field as the sample shows it. column: proposed for it; examples: some different values as text."""
+    """A field as the sample shows it.
+
+    column: proposed for it.
+    examples: some different values as text.
+    """
 
     name: str
     type: str
@@ -58,7 +62,11 @@ class SampledTopic:
 
 @dataclass(frozen=True)
 class TopicSample:
-    """A sample of a topic. messages: read, of about `estimated`; skipped: those that are no events, and why."""
+    """A sample of a topic.
+
+    messages: read, of about `estimated`.
+    skipped: those that are no events, and why.
+    """
 
     topic: str
     partitions: int
@@ -102,7 +110,11 @@ def sample_of(topic: str, sample: Sample, registry: SchemaRegistry | None) -> To
 def describe(
     sampled: SampledTopic, events: Events, fields: Sequence[Field], records: tuple[Record, ...] = ()
 ) -> TopicSample:
-    """Return what events of a topic show. fields: of the events, and of their keys. records: those to keep."""
+    """Return what events of a topic show.
+
+    fields: of the events, and of their keys.
+    records: those to keep.
+    """
     return TopicSample(
         topic=sampled.topic, partitions=sampled.partitions, messages=events.messages,
         estimated=sampled.estimated_messages, events=len(events.objects), skipped=events.skipped_text,

@@ -11,7 +11,11 @@ _LISTEN = "0A"  # the state in /proc/net/tcp
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that listens on a port. command: its name. stack: the data folder of the stack that it belongs to."""
+    """A process that listens on a port.
+
+    command: its name.
+    stack: the data folder of the stack that it belongs to.
+    """
 
     command: str
     pid: int

@@ -62,7 +62,8 @@ def is_free(port: int) -> bool:
 def require_free(port: int, service: str, option: str) -> None:
     """Raise GlassflowError when 127.0.0.1:`port` cannot be bound; the message names the process that holds it.
 
-    service: whose port it is; option: of the command line, with which another port is chosen.
+    service: whose port it is.
+    option: of the command line, with which another port is chosen.
     """
     with socket.socket() as probe:
         # As servers do: connections in TIME_WAIT do not prevent binding.

@@ -139,7 +139,8 @@ def up(  # noqa: PLR0913, PLR0917 - a port each
 ) -> StackStatus:
     """Start the servers that are not running and wait until they answer.
 
-    native_port: for ClickHouse's native protocol; None switches it off. object_store_port: None for no object store.
+    native_port: for ClickHouse's native protocol; None switches it off.
+    object_store_port: None for no object store.
 
     Raises GlassflowError when a port is taken or differs from that of a running server, when the folder cannot be
     written, or when a server does not start; the servers that this call has started are then stopped.

@@ -20,10 +20,11 @@ def identifier(text: str) -> str:
 class AssetKeys:
     """The asset keys of a pipeline.
 
-    group: its group. name: a name that no other pipeline of the code location has, of which those of its op and pool
-    are made. `raw` and `deduplicated` have an entry for each input, a join's left one first; an entry of `deduplicated`
-    is None when its source is not deduplicated. `joined` is None without a join. `table` is the sink's own table;
-    `routes` has those of its routes.
+    group: its group.
+    name: a name that no other pipeline of the code location has, of which those of its op and pool are made.
+    `raw` and `deduplicated` have an entry for each input, a join's left one first; an entry of `deduplicated` is None
+    when its source is not deduplicated. `joined` is None without a join. `table` is the sink's own table; `routes` has
+    those of its routes.
     """
 
     group: str
@@ -71,11 +72,12 @@ def build_asset_keys(
 ) -> AssetKeys:
     """Build a pipeline's asset keys: `<pipeline>/raw_<topic>`, `<pipeline>/deduplicated_<topic>`, `<pipeline>/<table>`.
 
-    A source with several topics has its source_id in place of a topic.
-    A joined stream is `<pipeline>/joined_<left source>_<right source>`. Dagster's lineage shows only the last part of a
-    key, so that part names the topic or table. A table with the name of another asset gets the suffix `_table`; of
-    several tables with equal names, in different databases, all but the first one get their number.
-    prefix: of all keys. table_prefix: takes the place of the prefix and the pipeline in the table's key.
+    A source with several topics has its source_id in place of a topic. A joined stream is `<pipeline>/joined_<left
+    source>_<right source>`. Dagster's lineage shows only the last part of a key, so that part names the topic or table.
+    A table with the name of another asset gets the suffix `_table`; of several tables with equal names, in different
+    databases, all but the first one get their number.
+    prefix: of all keys.
+    table_prefix: takes the place of the prefix and the pipeline in the table's key.
     """
     pipeline = identifier(config.pipeline_id)
     topics = list(_topic_names(config.inputs))

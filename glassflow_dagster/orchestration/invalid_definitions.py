@@ -33,7 +33,8 @@ def build_invalid_definitions(
 ) -> InvalidDefinitions:
     """Build a failing asset for each invalid file, and the sensor that materializes them; nothing without such files.
 
-    name: begins the name of the sensor. prefix: of the assets' keys.
+    name: begins the name of the sensor.
+    prefix: of the assets' keys.
     """
     if not invalid:
         return InvalidDefinitions((), dg.Definitions())

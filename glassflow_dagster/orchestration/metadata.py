@@ -106,8 +106,8 @@ def joined_metadata(health: Health, action: str) -> Metadata:
 def table_metadata(health: Health, name: str, index: int) -> Metadata:
     """Return the metadata of a ClickHouse table: row count, engine, and the ledger's counts of written rows.
 
-    name: database.table. index: its position among the sink's tables; the counts of the whole pipeline are those of the
-    first one.
+    name: database.table.
+    index: its position among the sink's tables; the counts of the whole pipeline are those of the first one.
 
     Only the problem when the table is missing or could not be read; the problem instead of the counts when the ledger
     could not be read.

@@ -74,7 +74,11 @@ def build_observer(  # noqa: PLR0913 - the parts of a sensor
     *,
     restarts: bool,
 ) -> dg.SensorDefinition:
-    """Build the observer of all pipelines. job: of `build_health_check_job`. restarts: of failed streams."""
+    """Build the observer of all pipelines.
+
+    job: of `build_health_check_job`.
+    restarts: of failed streams.
+    """
 
     @dg.sensor(
         name=f"{name}__observer",

@@ -13,8 +13,9 @@ NodeKind = Literal["topic", "deduplicated", "joined", "table"]
 class Node:
     """An asset of a pipeline, as a translation sees it.
 
-    kind: `topic`, `deduplicated`, `joined` or `table`. topic and source_id: of the source, None for a joined stream and
-    a table. database and table: the pipeline's target.
+    kind: `topic`, `deduplicated`, `joined` or `table`.
+    topic and source_id: of the source, None for a joined stream and a table.
+    database and table: the pipeline's target.
     """
 
     kind: NodeKind

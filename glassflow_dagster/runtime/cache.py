@@ -65,7 +65,9 @@ def filled(folder: Path) -> Iterator[Path]:
 def cached(folder: Path, name: str, fill: Callable[[Path], object], waiting: Callable[[], None] = lambda: None) -> Path:
     """Return a file of a folder of the cache; without it, fill the folder first, in one process at a time.
 
-    name: relative to the folder. fill: gets a temporary folder, which replaces it. waiting: as of `exclusive`.
+    name: relative to the folder.
+    fill: gets a temporary folder, which replaces it.
+    waiting: as of `exclusive`.
     """
     file = folder / name
     if not file.exists():

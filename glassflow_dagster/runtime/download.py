@@ -33,9 +33,10 @@ _SERVER_ERRORS = 500
 def download(jars: Sequence[Jar], repository: str, folder: Path, report: Callable[[str], None]) -> None:
     """Download jars into a folder; a jar appears there when its content has the SHA-256 of the lock.
 
-    repository: the address (`https://...` or `file://...`), which may contain `user:password@`. report: receives the
-    progress. Raises `GlassflowError` with the first jar that could not be downloaded and why, without a remedy; the
-    other jars are then not downloaded to their end.
+    repository: the address (`https://...` or `file://...`), which may contain `user:password@`.
+    report: receives the progress.
+    Raises `GlassflowError` with the first jar that could not be downloaded and why, without a remedy; the other jars
+    are then not downloaded to their end.
     """
     downloads, step = _Downloads(repository, folder), max(1, len(jars) // _REPORTS)
     with ThreadPoolExecutor(_AT_ONCE, "jars") as pool:

@@ -26,7 +26,11 @@ _HEAD = """\
 
 @dataclass(frozen=True)
 class Jar:
-    """A jar in a Maven repository. classifier: empty for the main jar of its version. sha256: in hexadecimal."""
+    """A jar in a Maven repository.
+
+    classifier: empty for the main jar of its version.
+    sha256: in hexadecimal.
+    """
 
     group: str
     artifact: str

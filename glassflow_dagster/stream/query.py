@@ -44,7 +44,8 @@ _JOINED_COLUMNS = (*JoinCounter().position_columns, *TALLIES, *MAX_EVENT_TIMES, 
 def build_query(records: DataFrame, config: PipelineConfig, tables: Sequence[Table], checkpoint_id: str) -> DataFrame:
     """Build the query of a pipeline with one source.
 
-    tables: the sink's, in the order of `Sink.by_table`. checkpoint_id: the checkpoint's id, to recognize its replays.
+    tables: the sink's, in the order of `Sink.by_table`.
+    checkpoint_id: the checkpoint's id, to recognize its replays.
 
     Columns in: those of `read_records`.
     Columns out: `position`, `PAYLOAD`, `DUPLICATES`, and of an OTLP source `EVENT`.
@@ -74,11 +75,11 @@ def build_join_query(
 
     Of each source, records are decoded, marked as replays, filtered, timed and deduplicated; then they are joined, and
     the joined rows are transformed and mapped.
-    checkpoint_id: only dead letters that were replayed to this checkpoint are read. clock_rows: a stream of
-    watermarks (column clock TIMESTAMP), which go on while the topics are silent, so that waiting events are decided.
-    Columns in: those of `read_records`.
-    Columns out: `_JOINED_COLUMNS`, and timestamp LONG, which is NULL. topic_rank, partition and offset are those of the
-    left event.
+    checkpoint_id: only dead letters that were replayed to this checkpoint are read.
+    clock_rows: a stream of watermarks (column clock TIMESTAMP), which go on while the topics are silent, so that
+        waiting events are decided.
+    Columns in: those of `read_records`. Columns out: `_JOINED_COLUMNS`, and timestamp LONG, which is NULL. topic_rank,
+    partition and offset are those of the left event.
     """
     join = config.join
     assert join is not None

@@ -64,8 +64,10 @@ def read_states(spark: SparkSession, config: PipelineConfig, checkpoint: Checkpo
 def write_states(states: States, config: PipelineConfig, folder: str, time_ms: int) -> None:
     """Write the first version of the states of a new checkpoint.
 
-    It has the session's number of shuffle partitions. folder: its root, as `Checkpoint.spark_location`. time_ms: the
-    time of the last batch: all timers are later.
+    It has the session's number of shuffle partitions.
+
+    folder: its root, as `Checkpoint.spark_location`.
+    time_ms: the time of the last batch: all timers are later.
     """
     writer = java(_session(states)).org.apache.spark.sql.inline.StateWriter
     rows: DataFrame | None = None

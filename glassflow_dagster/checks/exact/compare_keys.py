@@ -53,7 +53,8 @@ _EXAMPLES = 3  # keys named in the report, of each kind
 class Compared:
     """A table, the columns of its key, the columns whose values are compared, and those that cannot be compared.
 
-    config: the definition with the sink of the table (`PipelineConfig.by_table`). index: the table's position in it.
+    config: the definition with the sink of the table (`PipelineConfig.by_table`).
+    index: the table's position in it.
     """
 
     config: PipelineConfig
@@ -86,8 +87,9 @@ class Compared:
 def reconcile_keys(spark: SparkSession, config: PipelineConfig, report: Callable[[str], None]) -> KeysReport:
     """Return the comparison of the rows expected from Kafka's records with the tables' rows, by key.
 
-    spark: a session of `start_session`; its settings are not changed. report: receives progress. Raises
-    `GlassflowError` when Kafka, ClickHouse or Spark fails.
+    spark: a session of `start_session`; its settings are not changed.
+    report: receives progress.
+    Raises `GlassflowError` when Kafka, ClickHouse or Spark fails.
 
     The pipeline may be running: the tables are read first, then the ledger is read again. Rows of batches in the first
     ledger reading must be in their table, rows of later batches may be.
@@ -244,7 +246,8 @@ def _values() -> Column:
 def find_differences(client: Client, compared: Compared, expected: DataFrame, actual: DataFrame) -> KeyDifferences:
     """Join a table's rows by key, and return the number of rows and keys of each kind of difference.
 
-    expected: columns of `expected_by_key`, of all tables; actual: columns of `actual_by_key`, of this one.
+    expected: columns of `expected_by_key`, of all tables.
+    actual: columns of `actual_by_key`, of this one.
     """
     expected = expected.where(F.col("table_index") == compared.index)
     # For a key that only one side has, the numbers of the other side are NULL, and so is the comparison of the values.

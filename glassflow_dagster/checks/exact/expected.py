@@ -53,7 +53,8 @@ def expected_rows(  # noqa: PLR0913, PLR0917 - what makes a record a row
 ) -> DataFrame:
     """Return the rows that the pipeline should have sent to its tables, those that ClickHouse rejected included.
 
-    undecoded: see `read_undecoded`. keep: columns to compute, see `rows_of_batches`.
+    undecoded: see `read_undecoded`.
+    keep: columns to compute, see `rows_of_batches`.
     Columns out: topic STRING, partition INT, offset LONG (of the record), batch_id LONG, batch_ms LONG, table_index
     INT, of an OTLP source item INT (the event's index in the record), and those of keep.
     """
@@ -77,14 +78,16 @@ def rows_of_batches(  # noqa: PLR0913, PLR0917 - what makes a record a row
 
     The registries must be declared (`declare_for_reading`).
 
-    tables: the sink's, in the order of `Sink.by_table`; table_index: that of the row among them. undecoded: see
-    `read_undecoded`. keep: of each table, the columns to compute by name, from its `row_column`, a STRUCT of its
-    columns: NULL in those of types that are not compared (`read_values`), and for the rows of other tables. exempt:
-    rows that skip deduplication (replays of records that passed it before). topic_rank: the topic's place in the order
-    of a batch. batch_ms: the batch's time. Columns out: topic STRING, topic_rank INT, partition INT, offset LONG, item
-    INT (of an OTLP source only), batch_id LONG, batch_ms LONG, exempt BOOLEAN, dedup_key BINARY, table_index INT, and
-    those of keep. Where an event may go to all tables (`sink.match: all`), table_index and those of keep are in the
-    column of_tables, an ARRAY<STRUCT>: see `single_rows`.
+    tables: the sink's, in the order of `Sink.by_table`.
+    undecoded: see `read_undecoded`.
+    keep: of each table, the columns to compute by name, from its `row_column`, a STRUCT of its columns: NULL in those
+        of types that are not compared (`read_values`), and for the rows of other tables.
+
+    Columns out: topic STRING, topic_rank INT (the topic's place in the order of a batch), partition INT, offset LONG,
+    item INT (of an OTLP source only), batch_id LONG, batch_ms LONG (the batch's time), exempt BOOLEAN (a replay of a
+    record that passed deduplication before, and skips it), dedup_key BINARY, table_index INT (the row's table among
+    `tables`), and those of keep. Where an event may go to all tables (`sink.match: all`), table_index and those of keep
+    are in the column of_tables, an ARRAY<STRUCT>: see `single_rows`.
     """
     records = with_batches(read_ranges(spark, config.source, config.topics, whole_ranges(ranges)), ranges)
     if undecoded:

@@ -21,7 +21,8 @@ ROWS_SCHEMA = "key_hash STRING, row_hash STRING"
 class TableReader:
     """Reads slices of a table's rows, partitioned by the key's hash; a function for `mapInArrow`.
 
-    key, row: SQL of the hashes. slices: the number of slices.
+    key, row: SQL of the hashes.
+    slices: the number of slices.
     """
 
     connection: ClickHouseConnection

@@ -183,10 +183,12 @@ def settings_of_options(name: str, pairs: Iterable[str]) -> RunnerSettings:
 def settings_of_attributes(
     name: str | None, given: Mapping[str, Any], place: str, environment: Mapping[str, str] = os.environ
 ) -> RunnerSettings:
-    """Return the settings of a component. name: its type; None for what the environment says, else `local`.
+    """Return the settings of a component.
 
-    given: the options, which take precedence over those of the environment. place: where they stand, for errors. Raises
-    `GlassflowError`.
+    name: its type; None for what the environment says, else `local`.
+    given: the options, which take precedence over those of the environment.
+    place: where they stand, for errors.
+    Raises `GlassflowError`.
     """
     if name is not None:
         return runner_settings({"type": name, **given}, place)

@@ -185,7 +185,8 @@ class _Batch:
     def interval(self, delay: float, records: int) -> float:
         """Return the seconds from batch to batch at the load's rate; infinite where it falls behind.
 
-        delay: the least. records: the most of a batch.
+        delay: the least.
+        records: the most of a batch.
         """
         share = self.load.rate * self.seconds_of_event
         if self.load.rate > self.most_rate(records) or share >= 1:

@@ -57,8 +57,8 @@ _SIMILARITY = 0.75
 def output_kind(checked_kind: Kind, output_type: str) -> OutputKind:
     """Return the kind of field that an output is.
 
-    checked_kind: the kind of the checked expression, which `check_transform` ensures is no duration. output_type: as
-    the definition declares it; may be empty.
+    checked_kind: the kind of the checked expression, which `check_transform` ensures is no duration.
+    output_type: as the definition declares it; may be empty.
     """
     if (checked_kind, output_type) == ("any", "any"):
         return "any"

@@ -36,7 +36,8 @@ def keep(owner: Raw, path: str, *keys: str, empty: tuple[Any, ...] = (None,)) ->
 def resolve(part: Any, path: str, origins: dict[str, str]) -> Any:
     """Return a part of the draft as plain objects and lists, without the entries of objects that are `ABSENT`.
 
-    path: of the part in v3. origins: receives v3 path -> path in the older file, for every part that has one.
+    path: of the part in v3.
+    origins: receives v3 path -> path in the older file, for every part that has one.
     """
     if isinstance(part, WithOrigin):
         origins[path] = part.path

@@ -49,7 +49,11 @@ def rewrite_sink(raw: Raw, problems: list[Problem]) -> Raw:
 
 
 def _mapping(raw: Raw, path: str, name_key: str, entry: Raw, problems: list[Problem]) -> WithOrigin:
-    """Return one mapping entry for the v3 draft. path: of the entry; name_key: its key that holds the field's name."""
+    """Return one mapping entry for the v3 draft.
+
+    path: of the entry.
+    name_key: its key that holds the field's name.
+    """
     draft_keys = keep(entry, path, name_key, "column_name", "column_type")
     column_type = draft_keys["column_type"]
     if isinstance(column_type.value, str):
@@ -66,7 +70,8 @@ def _joined_name(raw: Raw, entry_path: str, name_key: str, entry: Raw, problems:
     - With them, an entry whose source_id is the join's has that name already; for another one it is the output name
       in `join.fields`, and a field that is missing there adds a problem.
 
-    entry_path: of the entry. name_key: the entry's key that holds the field's name.
+    entry_path: of the entry.
+    name_key: the entry's key that holds the field's name.
     """
     fields, name, owner = items_of(part_of(raw, "join"), "fields"), entry.get(name_key), entry.get("source_id")
     path, is_of_sink_mapping = f"{entry_path}.{name_key}", entry_path.startswith("sink.mapping[")

@@ -17,7 +17,8 @@ from glassflow_dagster.definition.variables import VARIABLE
 def rewrite_source(raw: Raw, topic_path: str, topic: Raw, undeclared: Mapping[str, str]) -> WithOrigin:
     """Return a topic as a source for the v3 draft.
 
-    topic_path: the topic's path. undeclared: the undeclared fields that its expressions read -> path of the expression.
+    topic_path: the topic's path.
+    undeclared: the undeclared fields that its expressions read -> path of the expression.
     """
     source = part_of(raw, "source")
     id_key = "id" if topic.get("id") else "name"
@@ -39,9 +40,10 @@ def rewrite_source(raw: Raw, topic_path: str, topic: Raw, undeclared: Mapping[st
 def _schema_fields(raw: Raw, topic_path: str, topic: Raw, undeclared: Mapping[str, str]) -> WithOrigin:
     """Return the schema_fields of a topic: the declared fields, then the undeclared ones as optional `any`.
 
-    raw: the whole older definition. topic, topic_path: the topic's part of it, and the path of that part. undeclared:
-    fields that expressions read and no list declares -> path of the expression. `ABSENT` when there are no fields, so
-    that validation reports them as missing, at the path that is returned.
+    raw: the whole older definition.
+    topic, topic_path: the topic's part of it, and the path of that part.
+    undeclared: fields that expressions read and no list declares -> path of the expression.
+    `ABSENT` when there are no fields, so that validation reports them as missing, at the path that is returned.
     """
     declared = _declared_fields(raw, topic_path, topic)
     schema = part_of(raw, "schema")
@@ -112,7 +114,8 @@ def _expressions(raw: Raw, topic: Raw) -> Iterator[tuple[str, str]]:
 def undeclared_reads(raw: Raw, topic_path: str, topic: Raw, undeclared: Mapping[str, str]) -> Iterator[Problem]:
     """Yield a warning for each undeclared field that an expression reads: its name may be misspelt.
 
-    undeclared: field -> path of the expression. topic_path: the topic's path.
+    undeclared: field -> path of the expression.
+    topic_path: the topic's path.
     """
     declared = [str(entry.get("name")) for _, entry in _declared_fields(raw, topic_path, topic)]
     for name, path in undeclared.items():

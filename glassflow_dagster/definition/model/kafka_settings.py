@@ -14,8 +14,8 @@ _BYTES = range(2**31)
 class PassedOn(NamedTuple):
     """A setting that is passed on.
 
-    librdkafka: its name there; None where only Spark's consumer, which reads the stream, has it. values: the texts, or
-    the whole numbers, that both clients take; None for any text.
+    librdkafka: its name there; None where only Spark's consumer, which reads the stream, has it.
+    values: the texts, or the whole numbers, that both clients take; None for any text.
     """
 
     librdkafka: str | None

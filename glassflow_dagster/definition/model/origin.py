@@ -12,8 +12,8 @@ class Origin:
 
     All origins are equal, so that equal definitions from different files are equal.
 
-    file: the file, or the file that the definition is a part of; None for one that was built in Python. written: the
-    definition as it was written, its references such as `${VAR}` not replaced; None for a file of its own.
+    file: the file, or the file that the definition is a part of; None for one that was built in Python.
+    written: the definition as it was written, its references such as `${VAR}` not replaced; None for a file of its own.
     rewriting_warnings and secret_warnings: what to tell its author about an older format, and secrets in plain text.
     """
 

@@ -92,7 +92,11 @@ def _registry_problems(path: str, registry: SchemaRegistry) -> Iterator[Problem]
 
 
 def _address_problems(path: str, url: str, form: str, keys: str) -> Iterator[Problem]:
-    """Yield a problem for an address that is none, or has a user. form: of an address. keys: those for the user."""
+    """Yield a problem for an address that is none, or has a user.
+
+    form: of an address.
+    keys: those for the user.
+    """
     if not _is_address(url):
         yield Problem(path, f"{url!r} is not an address; write {form}")
     elif urlsplit(url).username or urlsplit(url).password:

@@ -36,7 +36,11 @@ class PoolBroken(GlassflowError):
 
 
 class Crash(BaseModel):
-    """An end of the JVM. at: seconds since 1970. batches: pipeline -> the batch that was open, see `OpenBatch.name`."""
+    """An end of the JVM.
+
+    at: seconds since 1970.
+    batches: pipeline -> the batch that was open, see `OpenBatch.name`.
+    """
 
     at: float
     reason: str

@@ -18,8 +18,9 @@ def query_progress(
 ) -> dict[str, Any]:
     """Return a query's progress as fields of a heartbeat.
 
-    before: the ledger's totals of the earlier batches. topics: those of the sources. state_bytes: the size of the
-    state; None to take Spark's.
+    before: the ledger's totals of the earlier batches.
+    topics: those of the sources.
+    state_bytes: the size of the state; None to take Spark's.
     """
     progress: dict[str, Any] = {"totals": before + written.totals, "measures": written.measures}
     progress |= batch_position(written.last)
@@ -69,7 +70,11 @@ def _lag_fields(behind: Mapping[str, int], topics: Sequence[str]) -> dict[str, A
 
 
 def _behind(latest: dict[str, int], end: dict[str, int]) -> int:
-    """Return a topic's unread records. latest: the log's end offsets by partition; end: those read so far."""
+    """Return a topic's unread records.
+
+    latest: the log's end offsets by partition.
+    end: those read so far.
+    """
     return sum(until - end.get(partition, 0) for partition, until in latest.items())
 
 

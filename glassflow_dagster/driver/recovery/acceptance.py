@@ -175,7 +175,8 @@ def _begin_without_state(  # noqa: PLR0913, PLR0917 - all that a checkpoint depe
 ) -> None:
     """Create a checkpoint with an empty state that continues after the ledger's last batch, and record the loss.
 
-    past: the ledger's totals and batches, at least one. problem: why the old checkpoint cannot be used.
+    past: the ledger's totals and batches, at least one.
+    problem: why the old checkpoint cannot be used.
     """
     totals, history = past
     report(f"the state is discarded: {problem}")
@@ -231,7 +232,10 @@ def _move_to_available(
 
     Lost is the unread part of a partition that is gone, recreated, or shorter than what was read (TOPIC; how many
     records is unknown), and records that retention has removed (RETENTION). A partition that is gone has no position in
-    the result. positions: the next offsets to read. number: the batch of the losses.
+    the result.
+
+    positions: the next offsets to read.
+    number: the batch of the losses.
     """
     available: Positions = {}
     losses = []
@@ -256,7 +260,9 @@ def _losses_of_open_batch(config: PipelineConfig, plan: BatchPlan | None, topics
     """Find the offset ranges of the in-flight batch of which records are gone, so that it cannot be repeated as it was.
 
     Gone are ranges that retention or a deleted topic has shortened, and in compacted topics (those of which the plan
-    has record counts) ranges with fewer records than when the batch began. plan: that of the batch, None without one.
+    has record counts) ranges with fewer records than when the batch began.
+
+    plan: that of the batch, None without one.
     number: the batch of the losses in the ledger.
     """
     if plan is None:

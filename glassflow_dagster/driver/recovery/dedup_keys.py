@@ -26,8 +26,9 @@ _WINDOWS = 2
 
 @dataclass(frozen=True)
 class Accepted:
-    """The rows that deduplication accepts in the replayed batches; `whole`: these are all batches of the ledger.
+    """The rows that deduplication accepts in the replayed batches.
 
+    `whole`: these are all batches of the ledger.
     rows: columns as in `Records.rows`; computed.
     """
 

@@ -51,8 +51,8 @@ def following_ranges(past: LostCheckpoint, batch_time_ms: int) -> list[BatchRang
 class InFlightBatch:
     """Searches tables for the rows of the in-flight batch.
 
-    ranges: the offsets that it may have read. accepted: the rows of the batches before, recomputed from Kafka's
-    records; `whole` unless Kafka has lost some.
+    ranges: the offsets that it may have read.
+    accepted: the rows of the batches before, recomputed from Kafka's records; `whole` unless Kafka has lost some.
     """
 
     records: Records
@@ -62,9 +62,10 @@ class InFlightBatch:
     def written_to(self, compared: Compared, unknown: int | None) -> list[Position]:
         """Return the positions of the events whose rows are in a table.
 
-        compared: the table, and its columns whose values are compared. unknown: the number of the table's rows that no
-        batch in the ledger has written; None where the row count does not tell it. Raises `CannotRebuild` when the
-        records cannot be identified.
+        compared: the table, and its columns whose values are compared.
+        unknown: the number of the table's rows that no batch in the ledger has written; None where the row count does
+            not tell it.
+        Raises `CannotRebuild` when the records cannot be identified.
         """
         if unknown == 0:
             return []

@@ -16,7 +16,8 @@ def fence_off(
 ) -> None:
     """Begin an epoch, so that no older driver of the pipeline, on any host, writes any more.
 
-    checkpoint_id: of the checkpoint that is continued. tables: the sink's, as they were when the command began.
+    checkpoint_id: of the checkpoint that is continued.
+    tables: the sink's, as they were when the command began.
     """
     database, folder = config.sink.connection_params.database, str(checkpoint.folder.parent)
     rows = {table.full_name: table.rows for table in tables}

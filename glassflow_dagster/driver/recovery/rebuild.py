@@ -51,8 +51,9 @@ def rebuild_checkpoint(
     so that they are not written again. What that batch left in the bookkeeping tables is deleted, as it is repeated.
     Last, the new checkpoint is moved to its place.
 
-    spark: the session that the pipeline will run in. tables: the sink's. Raises `GlassflowError` when the state cannot
-    be rebuilt exactly.
+    spark: the session that the pipeline will run in.
+    tables: the sink's.
+    Raises `GlassflowError` when the state cannot be rebuilt exactly.
     """
     require_possible(config)
     client = connect(config.sink.connection_params)
@@ -169,8 +170,10 @@ def _narrow_to_written(
     """Return the in-flight batch's ranges, each ending with the last record that it has written to the table.
 
     How far the batch has read beyond that is not known: later records are left to the next batch. So a range without a
-    written record becomes empty. ranges: all that the batch may have read. written: the position of each event
-    whose row is in the table; all of them are within `ranges`.
+    written record becomes empty.
+
+    ranges: all that the batch may have read.
+    written: the position of each event whose row is in the table; all of them are within `ranges`.
     """
     ends: dict[tuple[str, int], int] = defaultdict(int)
     for topic_index, partition, offset, *_ in written:

@@ -22,10 +22,11 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Records:
-    """Reads the records of a pipeline as rows. row_hash: of each table, the column of that name, by its `row_column`.
+    """Reads the records of a pipeline as rows.
 
-    undecoded: records that have no row, although their schema may be known by now (`read_undecoded`). refused: events
-    whose rows the server has rejected (`read_refused_by_server`).
+    row_hash: of each table, the column of that name, by its `row_column`.
+    undecoded: records that have no row, although their schema may be known by now (`read_undecoded`).
+    refused: events whose rows the server has rejected (`read_refused_by_server`).
     """
 
     spark: SparkSession

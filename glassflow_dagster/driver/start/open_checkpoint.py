@@ -24,8 +24,8 @@ from glassflow_dagster.stream.spark.session import SHUFFLE_PARTITIONS
 class OpenCheckpoint:
     """A checkpoint that only this driver may use.
 
-    epoch: the driver's number, which every insert checks in ClickHouse. claim: the same in the checkpoint's storage,
-    which every batch checks.
+    epoch: the driver's number, which every insert checks in ClickHouse.
+    claim: the same in the checkpoint's storage, which every batch checks.
     """
 
     checkpoint: Checkpoint

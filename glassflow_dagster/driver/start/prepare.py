@@ -45,10 +45,11 @@ from glassflow_dagster.stream.checkpoint.restore import COPY_FIRST
 
 @dataclass(frozen=True)
 class Prepared:
-    """The result of the preparation. client: stays open during the run; its connection pool survives an outage.
+    """The result of the preparation.
 
-    config: the definition with the fields that the pipeline took up. tables: the sink's, in the order of
-    `Sink.by_table`.
+    client: stays open during the run; its connection pool survives an outage.
+    config: the definition with the fields that the pipeline took up.
+    tables: the sink's, in the order of `Sink.by_table`.
     """
 
     client: Client
@@ -194,7 +195,8 @@ def prepare_tables(run: RunContext, client: Client, checkpoint: Checkpoint) -> t
 def _naming_added_fields(problem: TableProblem, declared: PipelineConfig, config: PipelineConfig) -> TableProblem:
     """Return the problem, with the remedy where it is of fields that are not in the file: the pipeline took them up.
 
-    declared: the definition of the file. config: with the fields that were taken up, whose mappings are the last ones.
+    declared: the definition of the file.
+    config: with the fields that were taken up, whose mappings are the last ones.
     """
     first = len(declared.sink.mapping)
     names = [

@@ -38,7 +38,11 @@ from glassflow_dagster.stream.spark.session import (
 
 @dataclass(frozen=True)
 class SparkStart:
-    """The start of Spark for one run. folder: the pipeline's. launch: of the run's own JVM; None in a pool."""
+    """The start of Spark for one run.
+
+    folder: the pipeline's.
+    launch: of the run's own JVM; None in a pool.
+    """
 
     config: PipelineConfig
     options: RunOptions
@@ -148,8 +152,8 @@ def shuffle_partitions(spark: SparkSession) -> int:
 def fit_to_state(spark: SparkSession, partitions: int, settings: dict[str, str]) -> None:
     """Set the shuffle partitions to those of the checkpoint's state, and RocksDB's write buffer to match.
 
-    partitions: fixed when the state was created, whatever cores and settings there are now. settings: those of
-    `spark_settings_of`; a write buffer size among them is kept.
+    partitions: fixed when the state was created, whatever cores and settings there are now.
+    settings: those of `spark_settings_of`; a write buffer size among them is kept.
     """
     # The shards of the keys (stream/scala/state/Shards.scala) depend on the number of partitions, too.
     spark.conf.set(SHUFFLE_PARTITIONS, str(partitions))

@@ -15,7 +15,8 @@ _LARGE_BLOCK = 10_000
 class Backlog:
     """Samples of a pipeline's lag over the last five minutes, as pairs of (seconds, unread records in Kafka).
 
-    cores: tasks that run at once; block_rows: `max_batch_size`.
+    cores: tasks that run at once.
+    block_rows: `max_batch_size`.
     """
 
     cores: int
@@ -25,8 +26,9 @@ class Backlog:
     def add_sample(self, now: float, lag: int | None, partitions: int) -> str:
         """Add a sample of the lag; return a warning for the user when the lag keeps growing, else an empty string.
 
-        now: monotonic seconds. lag: unread records, None where Spark does not know it yet. partitions: the number of
-        partitions of the sources' topics.
+        now: monotonic seconds.
+        lag: unread records, None where Spark does not know it yet.
+        partitions: the number of partitions of the sources' topics.
         The lag keeps growing when its lowest value of the last minute is above its highest value of the minute that
         began five minutes ago. There is no warning before five minutes have been sampled.
         """

@@ -10,7 +10,10 @@ _MINUTE_MS = 60_000
 
 @dataclass
 class KeyCount:
-    """The number of keys of one pipeline. window_ms: the window. by_minute: rows of earlier runs, by minute of 1970.
+    """The number of keys of one pipeline.
+
+    window_ms: the window.
+    by_minute: rows of earlier runs, by minute of 1970.
 
     Rows that the server refused have a key, too, and are not counted.
     """
@@ -20,9 +23,11 @@ class KeyCount:
     _written: int = 0
 
     def count(self, written: int, batch_time_ms: int | None, now_ms: int) -> int:
-        """Return the number of keys now. written: rows of this run up to its last batch, whose time follows.
+        """Return the number of keys now.
 
-        batch_time_ms: None before the first batch. Times are milliseconds since 1970.
+        written: rows of this run up to its last batch, whose time follows.
+        batch_time_ms: None before the first batch.
+        Times are milliseconds since 1970.
         """
         if batch_time_ms is not None:
             minute = batch_time_ms // _MINUTE_MS

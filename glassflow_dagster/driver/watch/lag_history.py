@@ -25,9 +25,12 @@ class LagHistory:
     def lags(
         self, now: float, ends: Mapping[tuple[str, int], int], reached: Mapping[str, Mapping[int, int]]
     ) -> dict[str, dict[int, PartitionLag]]:
-        """Return the lag of each partition by topic. ends: the end offsets now. reached: the offsets to read next.
+        """Return the lag of each partition by topic.
 
-        now: monotonic seconds. A partition that is not in `reached` was not read yet; its lag is not known.
+        ends: the end offsets now.
+        reached: the offsets to read next.
+        now: monotonic seconds.
+        A partition that is not in `reached` was not read yet; its lag is not known.
         """
         found: dict[str, dict[int, PartitionLag]] = {}
         for (topic, partition), end in ends.items():

@@ -58,7 +58,8 @@ def _stopped(config: PipelineConfig, field: str, kind: str) -> GlassflowError:
 class SchemaChanges:
     """The changes of one pipeline's schema.
 
-    epoch: of this driver, which alone may make them. ask: see `look`.
+    epoch: of this driver, which alone may make them.
+    ask: see `look`.
     """
 
     client: Client

@@ -43,8 +43,8 @@ class Found:
 def look(config: PipelineConfig, known: frozenset[str] | None, ask: Ask) -> Found:
     """Compare the newest records with the definition; return what is not known yet. Raises `GlassflowError`.
 
-    known: the fields on which nothing is left to decide; None before the first look that sees an event. ask: the JVM,
-    which reads Protobuf.
+    known: the fields on which nothing is left to decide; None before the first look that sees an event.
+    ask: the JVM, which reads Protobuf.
     """
     events = _newest_events(config, ask)
     if not events.objects:

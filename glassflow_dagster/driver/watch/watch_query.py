@@ -42,7 +42,8 @@ _JOIN_FIGURES = {"unmatched", "waiting"}
 class QueryEnd:
     """The end of a query: the totals of its batches, and for what it was ended.
 
-    new_topics: topics to be read as well. schema: what is new in the events; None for nothing.
+    new_topics: topics to be read as well.
+    schema: what is new in the events; None for nothing.
     """
 
     totals: Totals

@@ -20,7 +20,11 @@ _COUNTS = ("read", "written", "duplicates", "dead_letters", "late", "matched", "
 
 @dataclass(frozen=True)
 class Servers:
-    """Where the events and the rows are. brokers: Kafka's bootstrap servers. clickhouse: URL of its HTTP interface."""
+    """Where the events and the rows are.
+
+    brokers: Kafka's bootstrap servers.
+    clickhouse: URL of its HTTP interface.
+    """
 
     brokers: str
     clickhouse: str
@@ -40,8 +44,10 @@ class Result:
 class JoinResult:
     """Counts of a join; `ledger` has the sums of its own ledger, the other values do not use the product's code.
 
-    joined: the expected rows. rows: the number in the table; matched: of those with a right event. different: one
-    line per kind of difference between the expected rows and the table's.
+    joined: the expected rows.
+    rows: the number in the table.
+    matched: of those with a right event.
+    different: one line per kind of difference between the expected rows and the table's.
     """
 
     in_left: int

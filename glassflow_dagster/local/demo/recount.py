@@ -26,8 +26,9 @@ class Joined:
     """The expected rows of a join.
 
     rows: the table's columns, one row per left event; `key` identifies a row, and `right_column` is NULL exactly in
-    rows without a right event. decided: per row, True when it must be in the table, False when the join may still
-    wait for its right event. unique: the number of events of both topics without duplicates.
+        rows without a right event.
+    decided: per row, True when it must be in the table, False when the join may still wait for its right event.
+    unique: the number of events of both topics without duplicates.
     """
 
     rows: pd.DataFrame

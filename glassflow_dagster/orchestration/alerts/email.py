@@ -21,7 +21,8 @@ SENDERS: dict[str, Callable[..., Any]] = {"SSL": send_email_via_ssl, "STARTTLS":
 class EmailChannel:
     """An SMTP server with encryption and a login, and who gets its mails.
 
-    user: of the login; None for the address of the sender. port: None for 465 (SSL) or 587 (STARTTLS).
+    user: of the login; None for the address of the sender.
+    port: None for 465 (SSL) or 587 (STARTTLS).
     """
 
     sender: str

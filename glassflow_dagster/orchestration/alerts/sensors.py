@@ -134,7 +134,8 @@ class Outbox:
     def deliver(self, results: Mapping[str, tuple[str, str]], runs: Mapping[str, Alert], until: float) -> ChannelState:
         """Send the alerts that are due, until a time (monotonic seconds); return the channel's new state.
 
-        results: check -> (state, reason). runs: the alert of each failed run that is not finished, by the run's id.
+        results: check -> (state, reason).
+        runs: the alert of each failed run that is not finished, by the run's id.
         Alerts that were rejected before come last, so that they do not delay others. After the channel was unreachable
         or the time is over, the remaining alerts wait for the next tick.
         """

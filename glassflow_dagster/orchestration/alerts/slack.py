@@ -11,7 +11,11 @@ _RATE_LIMITED = "ratelimited"
 
 @dataclass(frozen=True)
 class SlackChannel:
-    """A Slack channel. channel: its name or id; token: of a bot that may write there (chat:write)."""
+    """A Slack channel.
+
+    channel: its name or id.
+    token: of a bot that may write there (chat:write).
+    """
 
     channel: str
     token: str = field(repr=False)

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 class Histogram(BaseModel):
     """Counts of values by bucket, as Prometheus has them; it can be added to another one of the same bounds.
 
-    bounds: the buckets' inclusive upper bounds, ascending; a last bucket without a bound has the rest. counts: the
-    values in each bucket, and not in the ones below it. total: the sum of the values.
+    bounds: the buckets' inclusive upper bounds, ascending; a last bucket without a bound has the rest.
+    counts: the values in each bucket, and not in the ones below it.
+    total: the sum of the values.
     """
 
     bounds: tuple[float, ...]

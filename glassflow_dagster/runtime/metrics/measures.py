@@ -74,7 +74,8 @@ class Measures(BaseModel):
     """The measures of a partition, a batch, or all batches of a driver.
 
     event_to_row: seconds from a record's timestamp in Kafka to the answer of the insert that wrote its row; of a join
-    it is empty. inserts: by table, `database.table`.
+        it is empty.
+    inserts: by table, `database.table`.
     """
 
     event_to_row: Histogram = Field(default_factory=event_ages)

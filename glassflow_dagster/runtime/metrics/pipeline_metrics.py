@@ -21,8 +21,10 @@ OUTCOMES = {
 
 @dataclass(frozen=True)
 class Driver:
-    """What only the host of a driver knows of it. wanted: it is meant to run. heartbeat_age: in seconds.
+    """What only the host of a driver knows of it.
 
+    wanted: it is meant to run.
+    heartbeat_age: in seconds.
     disk_free, disk_size: bytes of the file system that has the state.
     """
 

@@ -15,8 +15,9 @@ INVALID_DEFINITION = "failed to convert request to pipeline model"
 class ApiError(Exception):
     """A request that is not answered with success.
 
-    code: GlassFlow's word for the reason; details: facts for programs. problems: mistakes in the body, each with the
-    path of its key.
+    code: GlassFlow's word for the reason.
+    details: facts for programs.
+    problems: mistakes in the body, each with the path of its key.
     """
 
     status: int

@@ -25,7 +25,11 @@ from glassflow_dagster.server.api.states import OF_STREAM, Status
 
 @dataclass(frozen=True)
 class Catalog:
-    """The pipelines of a folder. state: the folder of the drivers' heartbeats. operations: those in progress."""
+    """The pipelines of a folder.
+
+    state: the folder of the drivers' heartbeats.
+    operations: those in progress.
+    """
 
     files: DefinitionFiles
     state: Path

@@ -32,7 +32,11 @@ _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 
 @dataclass(frozen=True)
 class Stored:
-    """A definition file as it is now. raw: its parsed content; changed: the time of its last change, since 1970."""
+    """A definition file as it is now.
+
+    raw: its parsed content.
+    changed: the time of its last change, since 1970.
+    """
 
     pipeline_id: str
     file: Path

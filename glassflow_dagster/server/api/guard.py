@@ -41,7 +41,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Rules:
-    """Who may send what. token: empty for none. host: that the server listens on. largest: bytes of a body."""
+    """Who may send what.
+
+    token: empty for none.
+    host: that the server listens on.
+    largest: bytes of a body.
+    """
 
     token: str
     host: str

@@ -61,8 +61,8 @@ class Operation:
 class Operations:
     """The operations in progress, and why the last one of a pipeline failed.
 
-    folder: of the operations of all pipelines; written only where the folder of definitions is locked. report: gets
-    what people should know, one line each.
+    folder: of the operations of all pipelines; written only where the folder of definitions is locked.
+    report: gets what people should know, one line each.
     """
 
     folder: Path

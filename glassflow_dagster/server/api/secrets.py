@@ -36,7 +36,8 @@ _Place = tuple[_Step, ...]
 class Protected:
     """A definition as it is to be written, with references to the files of its secrets.
 
-    secrets: file name -> value. plain: the definition with the values of new secrets, which have no file yet.
+    secrets: file name -> value.
+    plain: the definition with the values of new secrets, which have no file yet.
     """
 
     definition: dict[str, Any]
@@ -60,7 +61,8 @@ def masked(definition: Mapping[str, Any]) -> dict[str, Any]:
 def protect(sent: Mapping[str, Any], stored: Mapping[str, Any] | None, folder: str, prefix: str) -> Protected:
     """Return a definition with its secrets taken out, and what is wrong with its references.
 
-    sent, stored: v3 definitions as written. folder: where the secrets' files are, relative to the definition.
+    sent, stored: v3 definitions as written.
+    folder: where the secrets' files are, relative to the definition.
     prefix: of the files' names.
     """
     result = Protected(copy.deepcopy(dict(sent)), {})

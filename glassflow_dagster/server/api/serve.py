@@ -45,7 +45,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Pages:
-    """The pages for people, where the process serves these, too. name: of the command; path: of the first page."""
+    """The pages for people, where the process serves these, too.
+
+    name: of the command.
+    path: of the first page.
+    """
 
     name: str
     path: str

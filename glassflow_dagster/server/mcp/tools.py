@@ -25,7 +25,11 @@ _REF, _DEFINITIONS = "#/components/schemas/", "#/$defs/"
 
 @dataclass(frozen=True)
 class ApiTool:
-    """A request as a tool. places: parameter -> where it stands: path, query or header. changes: it is no question."""
+    """A request as a tool.
+
+    places: parameter -> where it stands: path, query or header.
+    changes: it is no question.
+    """
 
     name: str
     description: str

@@ -31,7 +31,9 @@ class Token:
 class Admission:
     """The limits.
 
-    token: what clients must send. bodies: those of requests in progress. largest: bytes of one, decompressed.
+    token: what clients must send.
+    bodies: those of requests in progress.
+    largest: bytes of one, decompressed.
     """
 
     token: Token

@@ -32,8 +32,9 @@ _LARGEST_BATCH = 1_000_000
 class Limits:
     """Limits of a writer.
 
-    topic: max.message.bytes of the topics, the least of them. ack_timeout: seconds after which a message without
-    acknowledgement fails. queue: of the messages that wait for it.
+    topic: max.message.bytes of the topics, the least of them.
+    ack_timeout: seconds after which a message without acknowledgement fails.
+    queue: of the messages that wait for it.
     """
 
     topic: int

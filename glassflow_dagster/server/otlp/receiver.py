@@ -18,7 +18,8 @@ _LARGE = 256 * 1024
 class Receiver:
     """The part of the receiver that HTTP and gRPC share.
 
-    topics: the topic of each signal that is received, by the signal's name. written: the encoding of the messages.
+    topics: the topic of each signal that is received, by the signal's name.
+    written: the encoding of the messages.
     """
 
     def __init__(

@@ -36,10 +36,12 @@ class Options:
     """What the receiver does.
 
     topics: by the signal's name.
-    written: the encoding of the messages. Ports may be 0 for free ones.
+    written: the encoding of the messages.
     tls: files of certificate chain and private key, in PEM format.
-    ack_timeout: seconds; broker_timeout: seconds to wait for the brokers at the start.
+    ack_timeout: seconds.
+    broker_timeout: seconds to wait for the brokers at the start.
     largest_request, in_flight: bytes.
+    Ports may be 0 for free ones.
     """
 
     connection: KafkaConnection

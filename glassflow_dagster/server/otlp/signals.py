@@ -15,8 +15,9 @@ DATA = "data"
 class Signal:
     """A signal.
 
-    path: the fields from the request down to its records; the first is that of the resources. request, response:
-    classes of messages. rejected: the field of a partial success that counts rejected records.
+    path: the fields from the request down to its records; the first is that of the resources.
+    request, response: classes of messages.
+    rejected: the field of a partial success that counts rejected records.
     """
 
     name: str

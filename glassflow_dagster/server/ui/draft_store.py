@@ -16,7 +16,11 @@ MOST_DRAFTS = 32
 
 @dataclass
 class KeptDraft:
-    """A draft. found: what was found by each step, for people. lock: held while an answer is examined."""
+    """A draft.
+
+    found: what was found by each step, for people.
+    lock: held while an answer is examined.
+    """
 
     draft: Draft = field(default_factory=Draft)
     found: dict[str, str] = field(default_factory=dict)

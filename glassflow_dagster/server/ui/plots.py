@@ -15,7 +15,11 @@ _GAP = 3  # a line is interrupted where so many usual distances are without a po
 
 @dataclass(frozen=True)
 class Line:
-    """A line. style: its number in the stylesheet. points: seconds since 1970, and value; ascending."""
+    """A line.
+
+    style: its number in the stylesheet.
+    points: seconds since 1970, and value; ascending.
+    """
 
     name: str
     style: int
@@ -24,8 +28,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot. step: the usual distance of points in seconds. shown: writes a value for people.
+    """A plot.
 
+    step: the usual distance of points in seconds.
+    shown: writes a value for people.
     least: how far the axis goes at least.
     """
 

@@ -12,8 +12,9 @@ from glassflow_dagster.server.api.connections import parsed
 class Draft(PipelineDraft):
     """What was answered. Each step sets its part, and drops what later steps derived from another answer.
 
-    topics: of the brokers, with the number of their partitions. text: the definition as YAML, edited in the last step;
-    it then replaces everything else. done: the names of the steps that are answered.
+    topics: of the brokers, with the number of their partitions.
+    text: the definition as YAML, edited in the last step; it then replaces everything else.
+    done: the names of the steps that are answered.
     """
 
     topics: Mapping[str, int] = field(default_factory=dict)

@@ -16,7 +16,11 @@ from glassflow_dagster.stores.kafka.records import Record
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What becomes of a record. outcome: row, filtered, duplicate or dead_letter; values: of a row, by field."""
+    """What becomes of a record.
+
+    outcome: row, filtered, duplicate or dead_letter.
+    values: of a row, by field.
+    """
 
     record: Record
     outcome: str

@@ -12,7 +12,12 @@ MOST_FOUND = 12
 
 @dataclass(frozen=True)
 class Key:
-    """A key. path: such as `sink.mapping[].column_type`; type: in words; meaning: may be empty."""
+    """A key.
+
+    path: such as `sink.mapping[].column_type`.
+    type: in words.
+    meaning: may be empty.
+    """
 
     path: str
     type: str

@@ -13,7 +13,11 @@ YES = "yes"
 
 @dataclass(frozen=True)
 class Option:
-    """A choice. value: the answer; remark: what speaks for or against it."""
+    """A choice.
+
+    value: the answer.
+    remark: what speaks for or against it.
+    """
 
     value: str
     label: str = ""
@@ -35,11 +39,13 @@ class When:
 
 @dataclass(frozen=True)
 class Question:
-    """One question. value: the answer that is proposed. when: on which other answer it depends, None for none.
+    """One question.
 
+    value: the answer that is proposed.
+    when: on which other answer it depends, None for none.
     kind: text, password (never shown again), secret_lines (the same, of several lines), choice (one option), choices
-    (any number of options), check (`YES` or nothing), lines (text of several lines), suggest (text, with options as
-    suggestions).
+        (any number of options), check (`YES` or nothing), lines (text of several lines), suggest (text, with options as
+        suggestions).
     """
 
     name: str

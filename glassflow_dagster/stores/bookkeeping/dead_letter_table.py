@@ -126,9 +126,10 @@ class UndecodedRecord(NamedTuple):
 class DeadLetter:
     """A failed record as it was read from Kafka, with the failing stage and the reason.
 
-    `item`: the index of the event in the record, whose value is then that event; -1 for a whole record. `only_table`:
-    the only table that lacks the event, where others have it; else ''. `*_ms` are milliseconds since 1970,
-    `expires_at` is in seconds since 1970. `replayed`: this attempt was sent again.
+    `item`: the index of the event in the record, whose value is then that event; -1 for a whole record.
+    `only_table`: the only table that lacks the event, where others have it; else ''.
+    `replayed`: this attempt was sent again.
+    `*_ms` are milliseconds since 1970, `expires_at` is in seconds since 1970.
     """
 
     checkpoint_id: str

@@ -114,8 +114,8 @@ class Epoch:
 class DriverStart:
     """A recorded start of a driver: its host and state folder, and the time (UTC).
 
-    rows_by_table: database.table of each of the sink's tables -> its rows then. closed: whether the ledger has a batch
-    of its checkpoint.
+    rows_by_table: database.table of each of the sink's tables -> its rows then.
+    closed: whether the ledger has a batch of its checkpoint.
     """
 
     host: str
@@ -156,9 +156,11 @@ def begin_epoch(  # noqa: PLR0913, PLR0917 - the columns of a row
 ) -> Epoch:
     """Insert a row with the next epoch of a pipeline; when this returns, no older driver begins another insert.
 
-    folder: the driver's state folder, which the error of a fenced driver names. rows_by_table: see `DriverStart`.
+    folder: the driver's state folder, which the error of a fenced driver names.
+    rows_by_table: see `DriverStart`.
     after: an epoch that the checkpoint's storage has (`last_claimed_epoch`), which may be greater than ClickHouse's
-    after a move to another server. Raises what `fetch` and `execute` raise.
+        after a move to another server.
+    Raises what `fetch` and `execute` raise.
     """
     last, _ = _last_epoch_and_count(client, database, pipeline_id)
     epoch = Epoch(database, pipeline_id, checkpoint_id, max(last, after) + 1, str(uuid.uuid4()))

@@ -16,13 +16,16 @@ class Counts:
     """Numbers of events by what became of them, each counted from the events themselves.
 
     `copies`: of events that go to several tables (`sink.match: all`), the outcomes beyond the first of each: an event
-    that three tables take adds two.
+        that three tables take adds two.
 
-    The rest is of a join. `taken`: events that reached the join in time; right events among them are `accepted`, left
-    ones `matched`, `unmatched` or `waiting`. `waiting` is a gauge (left events in the state after the batch), all other
-    fields are counters. `null_keys`: taken events whose key is null and matches nothing. `joined`: rows that the join
-    produced; `joined_filtered` and `joined_dead_letters` of them did not reach the table, and are also counted in
-    `filtered` and `dead_letters`.
+    The rest is of a join.
+
+    `taken`: events that reached the join in time; right events among them are `accepted`, left ones `matched`,
+        `unmatched` or `waiting`.
+    `null_keys`: taken events whose key is null and matches nothing.
+    `joined`: rows that the join produced; `joined_filtered` and `joined_dead_letters` of them did not reach the table,
+        and are also counted in `filtered` and `dead_letters`.
+    `waiting` is a gauge (left events in the state after the batch), all other fields are counters.
     """
 
     read: int = 0

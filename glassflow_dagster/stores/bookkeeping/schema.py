@@ -43,8 +43,8 @@ _ARROW_TYPES = {
 class Column:
     """A column of a bookkeeping table: its name and ClickHouse type.
 
-    default: SQL expression for rows that are older than the column ('': the type's default). arrow: its type in Arrow
-    blocks, where it does not follow from the ClickHouse type (a String of bytes).
+    default: SQL expression for rows that are older than the column ('': the type's default).
+    arrow: its type in Arrow blocks, where it does not follow from the ClickHouse type (a String of bytes).
     """
 
     name: str

@@ -46,7 +46,11 @@ SCHEMA_CHANGES = BookkeepingTable(
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """A row of the book. number: its place in the order. definition: the digest of the definition at that time."""
+    """A row of the book.
+
+    number: its place in the order.
+    definition: the digest of the definition at that time.
+    """
 
     number: int
     change: Change

@@ -43,8 +43,8 @@ class RefusedRow(NamedTuple):
 class Split:
     """The notes on one block, combined.
 
-    split_parts: row ranges [first, until) that were rejected and split. done_until: all rows before it are in the
-    target or in `refused`.
+    split_parts: row ranges [first, until) that were rejected and split.
+    done_until: all rows before it are in the target or in `refused`.
     """
 
     split_parts: frozenset[tuple[int, int]] = frozenset()

@@ -37,9 +37,10 @@ _INSERTED_AT = "`inserted_at` DateTime64(3, 'UTC') DEFAULT now64(3)"
 def ensure_bookkeeping(client: Client, database: str, engine: str = "MergeTree", cluster: str | None = None) -> None:
     """Create missing bookkeeping tables, add missing columns and TTLs, and switch on their token windows.
 
-    engine: of the tables that are created. cluster: for ON CLUSTER, or None. Raises `TableProblem` where an existing
-    table is not replicated but the engine is, and `AccessDenied` with the statement to run where the user may not run
-    it.
+    engine: of the tables that are created.
+    cluster: for ON CLUSTER, or None.
+    Raises `TableProblem` where an existing table is not replicated but the engine is, and `AccessDenied` with the
+    statement to run where the user may not run it.
     """
     ensure_database(client, database, cluster)
     parameters = {"name": database}

@@ -28,8 +28,9 @@ from glassflow_dagster.stores.clickhouse.queries import fetch
 class ReadRange:
     """The offset range [first, until) of one partition that a checkpoint read, over all its batches.
 
-    covered: the sum of the batches' ranges; less than `until - first` means a gap, more means an overlap. gone: the
-    topic that it was read from has been deleted or recreated. skipped: offsets lost with `run --accept-loss`.
+    covered: the sum of the batches' ranges; less than `until - first` means a gap, more means an overlap.
+    gone: the topic that it was read from has been deleted or recreated.
+    skipped: offsets lost with `run --accept-loss`.
     """
 
     checkpoint_id: str

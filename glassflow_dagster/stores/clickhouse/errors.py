@@ -48,8 +48,9 @@ class TooManyPartitions(InsertRefused):
 class RowsRefused(GlassflowError):
     """The server rejected the block for values in it; inserting halves of the block finds the rows.
 
-    reason: the server's text in one line. none_inserted: no row of the block was inserted, because it was rejected at
-    the first attempt and no earlier attempt can have succeeded unnoticed.
+    reason: the server's text in one line.
+    none_inserted: no row of the block was inserted, because it was rejected at the first attempt and no earlier attempt
+        can have succeeded unnoticed.
     """
 
     def __init__(self, table: str, reason: str, *, none_inserted: bool) -> None:

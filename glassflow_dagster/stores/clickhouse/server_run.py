@@ -84,7 +84,8 @@ def read_server_run(client: Client) -> ServerRun:
 def require_same_server(client: Client, before: ServerRun, now: ServerRun, table: str) -> None:
     """Raise `ClickHouseRefused` when the runs are of two servers, which have then answered at one address.
 
-    before, now: the runs that answered earlier and now. table: the one to name in the error, as not replicated.
+    before, now: the runs that answered earlier and now.
+    table: the one to name in the error, as not replicated.
     """
     if now.server != before.server:
         raise ClickHouseRefused(_two_servers(client, before, now, table))

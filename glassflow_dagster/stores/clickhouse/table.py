@@ -21,8 +21,9 @@ _KEEPS_ROWS = ("Log", "TinyLog", "StripeLog", "Memory")
 class Column:
     """A column: its type, the kind of its default expression (`DEFAULT`, `MATERIALIZED`, ... or ''), its type's text.
 
-    type: as which values are written (`written_as`). text: the type exactly as the server writes it. has_ttl: of its
-    own, after which the server empties its values.
+    type: as which values are written (`written_as`).
+    text: the type exactly as the server writes it.
+    has_ttl: of its own, after which the server empties its values.
     """
 
     type: ColumnType
@@ -35,9 +36,10 @@ class Column:
 class Table:
     """A table as the server describes it.
 
-    rows: the row count by the table's metadata, or counted where there is none. ttl: whether rows expire.
+    rows: the row count by the table's metadata, or counted where there is none.
+    ttl: whether rows expire.
     clock_columns: columns that the mapping leaves to the server's clock (`DEFAULT now()`) and that the pipeline fills
-    with the batch time instead, because a partition key depends on them.
+        with the batch time instead, because a partition key depends on them.
     """
 
     database: str

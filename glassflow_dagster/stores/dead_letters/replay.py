@@ -69,8 +69,8 @@ class ReplayFenced(GlassflowError):
 class ReplayResult:
     """Numbers of the selected dead letters: sent, and skipped by reason.
 
-    of_earlier_checkpoint: the records were read again by the newest checkpoint. of_pairs: dead letters of single rows
-    of a joined event that has more than one, see `lines`.
+    of_earlier_checkpoint: the records were read again by the newest checkpoint.
+    of_pairs: dead letters of single rows of a joined event that has more than one, see `lines`.
     """
 
     sent: int

@@ -68,7 +68,9 @@ class DeadLetterStore:
     def fetch(self, query: str, condition: str, **parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a query that contains a condition; raises `WrongCondition` when the server rejects it.
 
-        condition: for the error's text only. parameters: further query parameters. Raises what `queries.fetch` raises.
+        condition: for the error's text only.
+        parameters: further query parameters.
+        Raises what `queries.fetch` raises.
         """
         try:
             return fetch(self.client, query, self.parameters | parameters)

@@ -41,7 +41,8 @@ class AvroSchema:
 class AvroReader:
     """Decodes values by the schemas of a registry, or by one schema.
 
-    has_schema_id: an id precedes each value, or is in a header. parsed: the schemas so far, by id.
+    has_schema_id: an id precedes each value, or is in a header.
+    parsed: the schemas so far, by id.
     """
 
     registry: RegistryReader | None

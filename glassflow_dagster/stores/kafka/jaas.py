@@ -9,8 +9,9 @@ def login_module(name: str, options: Mapping[str, str]) -> str:
 
 
 def bearer_options(handler: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the `kafka.*` options of Spark's Kafka source for tokens. handler: the class that gets them.
+    """Return the `kafka.*` options of Spark's Kafka source for tokens.
 
+    handler: the class that gets them.
     options: of the handler, in the login module.
     """
     module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"

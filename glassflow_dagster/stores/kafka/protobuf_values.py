@@ -37,8 +37,9 @@ class MessageName(NamedTuple):
 class ProtobufReader:
     """Decodes values by the schemas of a registry, or by one schema.
 
-    own: a schema's text, in place of the registry's. message_type: the message's name; None for the one that a record
-    names, and without that the first of the schema. has_schema_id: an id precedes each value, or is in a header.
+    own: a schema's text, in place of the registry's.
+    message_type: the message's name; None for the one that a record names, and without that the first of the schema.
+    has_schema_id: an id precedes each value, or is in a header.
     """
 
     ask: Ask

@@ -35,9 +35,10 @@ Ranges = dict[int, tuple[int, int]]  # partition -> [from, until) offsets
 class Sample:
     """Records of a topic, sorted by partition and offset.
 
-    `partitions`: their number. `about`: the number of records in the topic, exact when all of them were read, else an
-    upper limit, as transactions and compaction leave gaps in the offsets. `complete`: False when the time or memory
-    limit ended the reading early.
+    `partitions`: their number.
+    `about`: the number of records in the topic, exact when all of them were read, else an upper limit, as transactions
+        and compaction leave gaps in the offsets.
+    `complete`: False when the time or memory limit ended the reading early.
     """
 
     records: tuple[Record, ...]

@@ -145,7 +145,11 @@ def topic_ids(connection: KafkaConnection, topics: Iterable[str]) -> dict[str, s
 
 
 class Cleanup(NamedTuple):
-    """`compacted`: the compacted topics; `unknown`: topics whose settings this user may not read."""
+    """Which topics are compacted.
+
+    compacted: the compacted topics.
+    unknown: topics whose settings this user may not read.
+    """
 
     compacted: frozenset[str]
     unknown: frozenset[str]
@@ -222,7 +226,8 @@ def _topic_error(
 def _forbidden(connection: KafkaConnection, topic: str, verb: str, rights: str) -> TopicForbidden:
     """Build the error for a missing right; it names the Kafka user and the ACL operations to grant.
 
-    verb: what the user may not do, such as `read it`. rights: the ACL operations.
+    verb: what the user may not do, such as `read it`.
+    rights: the ACL operations.
     """
     authenticates = connection.mechanism != "NO_AUTH" and not connection.skip_auth
     if authenticates and connection.username:

@@ -47,8 +47,9 @@ def cut(batches: Iterable[pa.RecordBatch], limits: BlockLimits) -> Iterator[pa.T
 def _fitting_rows(sizes: pa.Array, free_rows: int, free_bytes: int, *, empty: bool) -> int:
     """Return the number of leading rows that fit into the free space of a block.
 
-    sizes: bytes of each row. free_rows, free_bytes: what the block still has room for. empty: the block has no row yet,
-    so that one row fits in any case.
+    sizes: bytes of each row.
+    free_rows, free_bytes: what the block still has room for.
+    empty: the block has no row yet, so that one row fits in any case.
     """
     # True for each row up to which all rows fit.
     fits = pc.less_equal(pc.cumulative_sum(sizes.cast(pa.int64())), free_bytes)

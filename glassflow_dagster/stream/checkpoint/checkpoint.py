@@ -108,8 +108,9 @@ class TablePlan(BaseModel):
 class BatchPlan(BaseModel):
     """Everything that decides which rows are in which block of a batch: a replay with it sends the same inserts.
 
-    offsets: topic -> partition -> [from, until). definition: the digest of the pipeline's definition. rows, bytes: the
-    limits of a block.
+    offsets: topic -> partition -> [from, until).
+    definition: the digest of the pipeline's definition.
+    rows, bytes: the limits of a block.
     """
 
     batch_id: int
@@ -381,7 +382,8 @@ class Checkpoint:
     ) -> frozenset[tuple[int, ...]]:
         """Read what `keep_already_written` stored for a batch: the positions, with ranks for the names.
 
-        topics: of the pipeline. tables: of the sink. A name's rank is its index among them.
+        topics: of the pipeline.
+        tables: of the sink. A name's rank is its index among them.
         """
         positions = _find_json(self.storage, _already_written_file(batch_id)) or ()
         if len(tables) == 1:

@@ -193,9 +193,11 @@ def wait_for_topics(
 ) -> None:
     """Wait until the sources' topics exist and may be read.
 
-    patience: seconds to wait for a topic that never existed, None for ever. report: called while a topic that existed
-    before is looked up again; report_waiting: while waiting for one that never existed. Raises `CheckpointError` for a
-    topic that was deleted, `TopicForbidden` for one that this user may not read, and `TopicMissing`.
+    patience: seconds to wait for a topic that never existed, None for ever.
+    report: called while a topic that existed before is looked up again.
+    report_waiting: while waiting for one that never existed.
+    Raises `CheckpointError` for a topic that was deleted, `TopicForbidden` for one that this user may not read, and
+    `TopicMissing`.
     """
     # What the checkpoint has is of topics that existed before.
     ids, next_offsets = _known_topics(checkpoint)
@@ -263,7 +265,8 @@ def require_topics(config: PipelineConfig, checkpoint: Checkpoint) -> None:
 def _require_offsets(topic: str, next_offsets: Mapping[int, int], existing: Mapping[int, Offsets]) -> None:
     """Raise `CheckpointError` if a topic's next offset is outside of what Kafka has, or a partition is gone.
 
-    next_offsets: partition -> next offset to read. existing: partition -> first offset, and end of the partition.
+    next_offsets: partition -> next offset to read.
+    existing: partition -> first offset, and end of the partition.
     """
     for partition, offset in next_offsets.items():
         if partition not in existing:

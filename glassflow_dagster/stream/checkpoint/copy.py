@@ -62,7 +62,8 @@ def _compare(
 ) -> None:
     """Raise `CopyError` unless a storage has the files that were copied, with these sums.
 
-    found: the files that it has. known: those of them that are not compared.
+    found: the files that it has.
+    known: those of them that are not compared.
     """
     if differing := sums.keys() ^ (set(found) - set(known)):
         raise CopyError(_changed(storage, min(differing)))

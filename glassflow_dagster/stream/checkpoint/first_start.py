@@ -36,7 +36,8 @@ def require_alone(client: Client, config: PipelineConfig, tables: Sequence[Table
 
     It has written none if the ledger has no batch of it, and each of the sink's tables has as many rows as when it was
     started; the number of rows proves that only for plain tables without views, and for the tables of that start.
-    tables: the sink's. epoch: of this start; drivers of earlier epochs write no more.
+    tables: the sink's.
+    epoch: of this start; drivers of earlier epochs write no more.
     """
     # The starts of the pipeline's other checkpoints, the oldest first.
     rivals = read_rival_starts(client, epoch)

@@ -161,8 +161,9 @@ class GoogleStorage(BucketStorage):
     def _ask(self, name: str, request: Callable[[str, Retry], T], seconds: float = RETRY_SECONDS) -> T:
         """Return what a request for an object returns; raise the errors of `Storage`, and `StorageError`.
 
-        name: of the object below the root. request: gets its key in the bucket, and how to repeat it. seconds: how long
-        it is repeated if nobody answers.
+        name: of the object below the root.
+        request: gets its key in the bucket, and how to repeat it.
+        seconds: how long it is repeated if nobody answers.
         """
         key = self._key(name)
         path = f"{self._bucket_url}/{key}"

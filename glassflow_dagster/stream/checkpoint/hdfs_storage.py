@@ -187,7 +187,9 @@ class HdfsStorage(RemoteStorage):
     def _ask(self, name: str, request: Callable[[str], T], seconds: float = RETRY_SECONDS) -> T:
         """Return what a request for a file returns; raise the errors of `Storage`, and `StorageError`.
 
-        name: of the file below the root. request: gets its path; it is repeated if nobody answers. seconds: how long.
+        name: of the file below the root.
+        request: gets its path; it is repeated if nobody answers.
+        seconds: how long.
         """
         path = f"{self._root}/{name}".rstrip("/") or "/"
         deadline = time.monotonic() + seconds

@@ -119,7 +119,8 @@ class ObstoreStorage(BucketStorage, ABC):
     def _ask(self, name: str, request: Callable[[str], T]) -> T:
         """Return what a request for an object returns; raise the errors of `Storage`, and `StorageError`.
 
-        name: of the object below the root. request: gets its key in the bucket.
+        name: of the object below the root.
+        request: gets its key in the bucket.
         """
         key = self._key(name)
         path = f"{self._bucket_url}/{key}"

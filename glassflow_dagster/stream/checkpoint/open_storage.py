@@ -11,9 +11,11 @@ _CHECKPOINT = "checkpoint"
 
 
 def open_storage(state: State | None, folder: Path, pipeline_id: str) -> Storage:
-    """Return the storage of a pipeline's checkpoint, without a request. folder: the pipeline's local one.
+    """Return the storage of a pipeline's checkpoint, without a request.
 
-    state: of the definition; None for the local folder. Raises `GlassflowError` where a library is missing.
+    folder: the pipeline's local one.
+    state: of the definition; None for the local folder.
+    Raises `GlassflowError` where a library is missing.
     """
     if state is None:
         return LocalStorage(folder / _CHECKPOINT)

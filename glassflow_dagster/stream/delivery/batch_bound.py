@@ -44,7 +44,8 @@ _SAMPLE_SECONDS = 4.0
 class BatchBound:
     """The limit of one query's micro-batches, in records; the query's source reads it (scala/spark/BoundedKafka.scala).
 
-    query: the query's name. record_bytes: the mean size of the last records; 0 before the first.
+    query: the query's name.
+    record_bytes: the mean size of the last records; 0 before the first.
     """
 
     spark: SparkSession

@@ -63,12 +63,13 @@ class BatchClock:
         """Raise `ClockMoved` unless the time since the last batch is confirmed by another clock.
 
         Before the first batch, this machine's clock must only be within 25 minutes of ClickHouse's. Nothing is checked
-        where the user has confirmed the clock (`confirmed_by_user`), which counts for one batch.
-        The batch's time must not be before the last batch's, nor after this machine's time. Then the monotonic clock
-        must have advanced as far as the machine's clock since this driver's last batch, or the difference to
-        ClickHouse's clock must be what it was at the last batch; each within the tolerance.
-        reading: this machine's clocks when the batch began. server_lead_ms: how far ClickHouse's clock is ahead of this
-        machine's, in milliseconds. Call `follow` with the batch's plan afterwards.
+        where the user has confirmed the clock (`confirmed_by_user`), which counts for one batch. The batch's time must
+        not be before the last batch's, nor after this machine's time. Then the monotonic clock must have advanced as
+        far as the machine's clock since this driver's last batch, or the difference to ClickHouse's clock must be what
+        it was at the last batch; each within the tolerance.
+        reading: this machine's clocks when the batch began.
+        server_lead_ms: how far ClickHouse's clock is ahead of this machine's, in milliseconds.
+        Call `follow` with the batch's plan afterwards.
         """
         if self.confirmed_by_user:
             self.confirmed_by_user = False

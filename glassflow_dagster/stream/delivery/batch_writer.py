@@ -77,7 +77,8 @@ class StopBetweenBatches(Exception):
 class WriterProgress:
     """The progress of a writer: its last batch, totals and measures of its batches, and whether it writes one now.
 
-    read: the records of the last batch. interval_ms: from the time of the batch before it to its own; 0 for the first.
+    read: the records of the last batch.
+    interval_ms: from the time of the batch before it to its own; 0 for the first.
     """
 
     last: BatchPlan | None = None
@@ -92,7 +93,8 @@ class WriterProgress:
 class BatchWriter:
     """Writes the batches of one query: the function that Spark's `foreachBatch` calls, or a `BatchQuery` (`write`).
 
-    tables: the sink's, in the order of `Sink.by_table`; targets: a watch of each.
+    tables: the sink's, in the order of `Sink.by_table`.
+    targets: a watch of each.
     pacer: None unless the query joins.
     clock: checks the batches' times; None without windows.
     bound: limits the records of the next batch.
@@ -214,7 +216,8 @@ class BatchWriter:
 
         The columns and constraints of the tables, and ClickHouse's clock, are as the server had them when it was asked,
         at most `MAX_AGE_SECONDS` ago.
-        offsets: those of Spark's log. reading: this machine's clocks when the batch began.
+        offsets: those of Spark's log.
+        reading: this machine's clocks when the batch began.
         """
         batch_time_ms = self.checkpoint.batch_time_ms(batch_id)
         targets = self._target_reads.result()

@@ -160,7 +160,9 @@ class BlockWriter:
     def _note_split(self, token: Token, part: "_Part") -> None:
         """Note in `glassflow_splits` that rows of the block were rejected together and are sent in smaller parts.
 
-        A repeated batch reads the note and splits the block equally. part: the rows [first, until).
+        A repeated batch reads the note and splits the block equally.
+
+        part: the rows [first, until).
         token: the block's insert token, from which the note's own token is derived.
         """
         note = SplitNote(token.text, first=part.first, until=part.until, done=False)

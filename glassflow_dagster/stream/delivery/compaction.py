@@ -23,7 +23,8 @@ def count_records(
 ) -> RecordCounts:
     """Return the number of records in the offset ranges of compacted topics; an empty dict where none is compacted.
 
-    offsets: topic -> partition -> (first, until), the offsets of a batch. compacted: names of topics with compaction.
+    offsets: topic -> partition -> (first, until), the offsets of a batch.
+    compacted: names of topics with compaction.
     """
     ranges = {
         topic: {partition: (first, until) for partition, (first, until) in partitions.items() if first < until}

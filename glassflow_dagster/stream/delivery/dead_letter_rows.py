@@ -41,7 +41,8 @@ class DeadLetterWithoutRaw:
 class DeadLetterBatch:
     """The values that all dead letters of a batch share; builds their rows.
 
-    token_prefix: the part of insert tokens that identifies the checkpoint. expires_at: seconds since 1970.
+    token_prefix: the part of insert tokens that identifies the checkpoint.
+    expires_at: seconds since 1970.
     """
 
     pipeline_id: str

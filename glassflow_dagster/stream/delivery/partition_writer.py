@@ -65,8 +65,9 @@ PARTITION_RESULT_SCHEMA = f"{BATCH_OUTCOMES_SCHEMA}, measures string"
 class BatchTable:
     """A table that a batch writes to.
 
-    columns: (name, type) of each value of a row, the type as the server writes it. ddl: its columns and constraints
-    when the batch was begun. has_position: whether each row has its record's position in Kafka, and no other row has.
+    columns: (name, type) of each value of a row, the type as the server writes it.
+    ddl: its columns and constraints when the batch was begun.
+    has_position: whether each row has its record's position in Kafka, and no other row has.
     """
 
     database: str
@@ -178,7 +179,11 @@ class PartitionWriter:
     def _write_rows(
         self, writers: "_Writers", index: int, rows: pa.Table, token: Token, outcomes: BatchOutcomes
     ) -> None:
-        """Insert rows into a table, and count them. index: of the table. token: of these rows of the block."""
+        """Insert rows into a table, and count them.
+
+        index: of the table.
+        token: of these rows of the block.
+        """
         table = self.tables[index]
         if self.already_written:
             rows = self._without(self._positions_written(index, rows), index, rows, outcomes)

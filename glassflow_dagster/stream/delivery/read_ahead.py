@@ -16,7 +16,11 @@ class ReadAhead(Generic[T]):
     """A value that is read in the background when it will probably be needed soon. To be used by one thread."""
 
     def __init__(self, read: Callable[[], T], retried: Callable[[], T]) -> None:
-        """Prepare to read. read: the value, once. retried: the same, repeated on errors that may pass."""
+        """Prepare to read.
+
+        read: the value, once.
+        retried: the same, repeated on errors that may pass.
+        """
         self._read, self._retried = read, retried
         self._ahead: _Reading[T] | None = None
 

@@ -21,8 +21,9 @@ _CHECKED_AGAIN = 1 / 8
 class TokenShare:
     """A task's share of the tokens that a table keeps.
 
-    tasks: the number of the batch's tasks, at most. tokens_per_insert: the most tokens of one insert, which are several
-    in a partitioned table. may_enlarge: whether the pipeline may enlarge the window of its target.
+    tasks: the number of the batch's tasks, at most.
+    tokens_per_insert: the most tokens of one insert, which are several in a partitioned table.
+    may_enlarge: whether the pipeline may enlarge the window of its target.
     """
 
     tasks: int

@@ -75,7 +75,8 @@ def _drop_in_processing_time(
 ) -> DataFrame:
     """Run the stateful processor of the processing clock, which has one row per key and batch as its result.
 
-    dedups: by source index. columns: those that pass the processor packed into one BINARY column.
+    dedups: by source index.
+    columns: those that pass the processor packed into one BINARY column.
     Columns in: key BINARY, source INT, topic_rank, partition, offset and `columns`, and item, if it is there. Columns
     out: topic_rank, partition, offset, item, size, duplicates and `columns`, NULL for a key that was accepted before.
     """

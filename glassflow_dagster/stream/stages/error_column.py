@@ -15,7 +15,8 @@ def is_active() -> Column:
 def set_error(events: DataFrame, stage: str, reason: Column) -> DataFrame:
     """Set the error of active records that have a reason, which makes them dead letters.
 
-    stage: the name of the stage, for the dead letter. reason: STRING, NULL where nothing is wrong.
+    stage: the name of the stage, for the dead letter.
+    reason: STRING, NULL where nothing is wrong.
     Columns in: error, drop_reason. Column changed: error.
     """
     error = F.when(is_active() & reason.isNotNull(), error_of(stage, reason))

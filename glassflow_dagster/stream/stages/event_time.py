@@ -50,7 +50,8 @@ class EventTimed(Protocol):
 def read_times(events: DataFrame, sides: Sequence[EventTimed], fields: Sequence[Sequence[SchemaField]]) -> DataFrame:
     """Read the event time of the records of a join's two sources, if the join is on the event clock.
 
-    sides: the join's, left and right; fields: those of their sources.
+    sides: the join's, left and right.
+    fields: those of their sources.
     Columns in: error, drop_reason, batch_time, and those of `decode`. Columns added: time LONG (microseconds since
     1970) and max_event_time LONG (the time to which the event may advance the watermark), both NULL on the processing
     clock. error is set where the field has no valid time.
@@ -119,7 +120,8 @@ def _max_event_time(time: Column, present: Column) -> Column:
 def late_dead_letter(if_late: Column, watermark: Column) -> Column:
     """Return the dead letter of a late record, with the watermark in its reason.
 
-    if_late: the field of `timing` that `read_event_time` adds. watermark: LONG, milliseconds since 1970.
+    if_late: the field of `timing` that `read_event_time` adds.
+    watermark: LONG, milliseconds since 1970.
     """
     watermark_us = watermark * F.lit(1000)
     behind = F.concat(F.lit(" is behind the watermark "), _readable(watermark_us))

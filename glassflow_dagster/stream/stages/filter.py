@@ -12,8 +12,8 @@ from glassflow_dagster.stream.stages.scope import Scope
 def keep_matching(events: DataFrame, stage: FilterStage, scope: Scope, among: Column | None = None) -> DataFrame:
     """Mark the events for which the condition is false as dropped.
 
-    scope: the names that the condition may use, with their columns. among: BOOLEAN, true for the events that the filter
-    applies to (those of one source of a join); None for all.
+    scope: the names that the condition may use, with their columns.
+    among: BOOLEAN, true for the events that the filter applies to (those of one source of a join); None for all.
     Columns in: the columns in scope, error, drop_reason. Columns changed: drop_reason is 'filtered' where the condition
     is false; error is set where it cannot be evaluated, or is neither true nor false.
     """

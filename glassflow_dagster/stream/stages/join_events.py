@@ -141,7 +141,8 @@ def _comparable(field: Column, kind: FieldKind, kinds: Collection[FieldKind]) ->
 
     Fields of one kind are compared as they are, integers of two kinds as DECIMAL. Where one side is a float, each side
     has two columns: the value as an integer, and as a float; one of them is NULL.
-    kind: the field's on this side. kinds: those of the field on both sides.
+    kind: the field's on this side.
+    kinds: those of the field on both sides.
     """
     if len(kinds) == 1:
         return [field]

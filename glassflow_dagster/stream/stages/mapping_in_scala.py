@@ -25,8 +25,8 @@ from glassflow_dagster.stream.stages.scope import Scope, struct_of
 class TableColumns:
     """The columns of one of the sink's tables that are filled.
 
-    name: `database.table`. types: the table's actual types by column name; they decide what may be NULL and which names
-    an Enum has.
+    name: `database.table`.
+    types: the table's actual types by column name; they decide what may be NULL and which names an Enum has.
     """
 
     name: str

@@ -31,7 +31,8 @@ def choose_table(
     """Choose the table of each event.
 
     conditions: of the tables, in the order of `Sink.by_table`: that of the own table first, which takes what no other
-    does; None for one that takes all the rest. unrouted: what becomes of an event that none takes.
+        does; None for one that takes all the rest.
+    unrouted: what becomes of an event that none takes.
     Columns in: the columns in scope, error, drop_reason. Column added: table_index INT (position in `conditions`), NULL
     for a record that is dropped or a dead letter. Columns changed: error is set where a condition cannot be evaluated;
     of an event that no table takes, drop_reason is 'filtered', or error is set.
@@ -53,8 +54,9 @@ def choose_tables(
 ) -> DataFrame:
     """Choose all tables that take each event.
 
-    conditions, unrouted: as of `choose_table`. names: the tables', `database.table`, of which a replay may name one as
-    the only one that lacks the event; empty where replays cannot be told (behind a join).
+    conditions, unrouted: as of `choose_table`.
+    names: the tables', `database.table`, of which a replay may name one as the only one that lacks the event; empty
+        where replays cannot be told (behind a join).
     Columns in: the columns in scope, error, drop_reason, and with `names` replayed, headers. Column added:
     table_indexes ARRAY<INT> (positions in `conditions`, ascending), NULL for a record that is dropped or a dead letter.
     Columns changed: as by `choose_table`.
@@ -138,8 +140,9 @@ def _first(
     """Return an expression of the first table that takes an event, or whose condition cannot be evaluated.
 
     results: the index of each table that has a condition (at least one), and the condition's result, in the order in
-    which they are asked. taken: the value where the table takes the event, by its index; failed: where its condition
-    fails, by its result.
+        which they are asked.
+    taken: the value where the table takes the event, by its index.
+    failed: where its condition fails, by its result.
     """
     # The module begins a CASE by the method that goes on with one.
     chain: Any = F

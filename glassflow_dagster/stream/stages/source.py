@@ -75,9 +75,10 @@ def batch_limits(config: PipelineConfig, record_bytes: int = 0, *, partitioned: 
     """Derive the limits from `max_batch_size` and `max_delay_time`.
 
     The blocks of one batch stay below half of the table's deduplication window, so that the window still has the tokens
-    of all of them at a replay. A partitioned table stores a token for each partition that a block touches.
-    With several tables a block is an insert into each, and a view's target may be behind all of them.
-    record_bytes: the mean size of the next records, 0 where it is not known. partitioned: whether the table is.
+    of all of them at a replay. A partitioned table stores a token for each partition that a block touches. With several
+    tables a block is an insert into each, and a view's target may be behind all of them.
+    record_bytes: the mean size of the next records, 0 where it is not known.
+    partitioned: whether the table is.
     """
     max_records = min(MAX_BATCH_RECORDS, max_rows(config, partitioned=partitioned))
     return BatchLimits(
@@ -120,7 +121,8 @@ def kafka_stream(  # noqa: PLR0913 - what a stream is made of
 ) -> DataFrame:
     """Read topics as one stream. The `BatchBound` of the query's name may limit a micro-batch further.
 
-    query: that name. until_caught_up: the query ends when all is read, and need not wait for full batches.
+    query: that name.
+    until_caught_up: the query ends when all is read, and need not wait for full batches.
     Columns out: key, value, topic, partition, offset, timestamp and headers, as `read_records` describes them.
     """
     options = {
@@ -162,7 +164,8 @@ def read_ranges(
 ) -> DataFrame:
     """Read offset ranges of topics as a table, not as a stream.
 
-    ranges: topic -> partition -> [from, until). topics: in the order of their ranks.
+    ranges: topic -> partition -> [from, until).
+    topics: in the order of their ranks.
     Columns out: those of `read_records` without batch_time.
     """
     options = {

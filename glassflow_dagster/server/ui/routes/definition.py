@@ -30,7 +30,11 @@ changing = APIRouter(prefix="/pipelines/{pipeline_id}/definition", route_class=C
 
 @dataclass(frozen=True)
 class Edit:
-    """An edit that is not saved yet. difference: lines of a unified diff. effect: None for an invalid definition."""
+    """An edit that is not saved yet.
+
+    difference: lines of a unified diff.
+    effect: None for an invalid definition.
+    """
 
     difference: tuple[str, ...]
     problems: tuple[Problem, ...]

@@ -9,10 +9,13 @@ from glassflow_dagster.server.wizard.questions import Answers, Question
 
 @dataclass(frozen=True)
 class Step:
-    """A step. why: what it decides, for people.
+    """A step.
 
-    ask: returns its questions, with proposals. answer: puts the answers into the draft and returns a line on what was
-    found, or raises `AnswerRefused`; the draft is then as before. applies: whether the draft needs the step.
+    why: what it decides, for people.
+    ask: returns its questions, with proposals.
+    answer: puts the answers into the draft and returns a line on what was found, or raises `AnswerRefused`; the draft
+        is then as before.
+    applies: whether the draft needs the step.
     """
 
     name: str

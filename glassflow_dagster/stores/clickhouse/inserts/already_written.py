@@ -73,9 +73,10 @@ def written_rows(client: Client, layout: Layout, block: Block) -> list[int]:
 def _is_part_written(rows: Sequence[tuple[int, bytes, int]], *, any_row_proves: bool) -> bool:
     """Return True when the table has the block's rows of one partition.
 
-    rows: (row number, hash of its values, number of rows of the table with this hash). any_row_proves: one row that is
-    found proves that the part was inserted. So it is where no other record makes an equal row; and where the server
-    removes single rows of a part (merges by key, a TTL), so that no more can be asked for.
+    rows: (row number, hash of its values, number of rows of the table with this hash).
+    any_row_proves: one row that is found proves that the part was inserted. So it is where no other record makes an
+        equal row; and where the server removes single rows of a part (merges by key, a TTL), so that no more can be
+        asked for.
     """
     written = {digest: count for _, digest, count in rows}
     if any_row_proves:

@@ -88,9 +88,10 @@ class ArrowBlock:
 class RowBinaryBlock:
     """Rows whose values are in ClickHouse's format RowBinary.
 
-    columns: (name, type) of each value of a row, the type exactly as the server writes it. rows: BINARY, one value per
-    row, none of them NULL. The types go along, so that the server refuses the block where a column has got another
-    type meanwhile: https://clickhouse.com/docs/interfaces/formats/RowBinaryWithNamesAndTypes
+    columns: (name, type) of each value of a row, the type exactly as the server writes it.
+    rows: BINARY, one value per row, none of them NULL.
+    The types go along, so that the server refuses the block where a column has got another type meanwhile:
+    https://clickhouse.com/docs/interfaces/formats/RowBinaryWithNamesAndTypes
     """
 
     columns: tuple[tuple[str, str], ...]

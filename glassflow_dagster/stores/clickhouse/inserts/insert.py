@@ -148,7 +148,9 @@ class Inserter:
         """Insert a block under its token, and return when its rows are certain to be in the table once.
 
         block: has the table's column names. Its rows become one ClickHouse block, so the order and number of rows must
-        be the same whenever the same token is used. settings: extra insert settings. An empty block is not sent.
+            be the same whenever the same token is used.
+        settings: extra insert settings.
+        An empty block is not sent.
 
         Raises what `Fence.require_newest_cached` raises, `RowsRefused` when values are at fault, `TooManyPartitions`
         and `InsertRefused` when the table does not take the block, and `ClickHouseUnreachable` when the outcome is
@@ -316,8 +318,10 @@ class _BlockInsert:
         """Report a transient or unknown error, if the next attempt begins before the deadline.
 
         Otherwise raise `ClickHouseUnreachable`. An error of kind ROW, PARTITIONS or TABLE is raised at once, as
-        `RowsRefused`, `TooManyPartitions` or `InsertRefused`. pause: seconds until the next attempt. is_first: no
-        earlier attempt can have inserted the block.
+        `RowsRefused`, `TooManyPartitions` or `InsertRefused`.
+
+        pause: seconds until the next attempt.
+        is_first: no earlier attempt can have inserted the block.
         """
         kind = self._kind_of(error)
         if kind is ErrorKind.ROW:

@@ -21,8 +21,8 @@ class Token:
     def of_block(cls, pipeline_id: str, token_prefix: str, batch_id: int, position: Iterable[int]) -> "Token":
         """Return the token of a block of rows.
 
-        token_prefix: identifies the checkpoint. position: numbers that identify the block's first record within the
-        batch.
+        token_prefix: identifies the checkpoint.
+        position: numbers that identify the block's first record within the batch.
         """
         return cls("/".join([_batch(pipeline_id, token_prefix, batch_id), *map(str, position)]))
 

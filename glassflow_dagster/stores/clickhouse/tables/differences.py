@@ -52,8 +52,8 @@ _ADD = "add it with glassflow-dagster table FILE --diff --alter"
 class Difference:
     """A difference: its path in the definition, and a text with the remedy.
 
-    stops: whether it keeps the pipeline from starting; otherwise it is a note. missing: the column whose addition fixes
-    it, if there is one.
+    stops: whether it keeps the pipeline from starting; otherwise it is a note.
+    missing: the column whose addition fixes it, if there is one.
     """
 
     path: str
@@ -98,7 +98,8 @@ def notes_on_creation(config: PipelineConfig) -> Iterator[Difference]:
 def _mapped_column(config: PipelineConfig, index: int, wanted: NewColumn, table: Table) -> Iterator[Difference]:
     """Yield the difference of one mapped column: it is missing, computed by the table, or of another type.
 
-    index: of its mapping. wanted: the column that the definition would create.
+    index: of its mapping.
+    wanted: the column that the definition would create.
     """
     mapping, where = config.sink.mapping[index], table.full_name
     column = table.columns.get(mapping.column_name)

@@ -85,8 +85,8 @@ def cluster_token_window_statement(distributed: Distributed, engine: str, blocks
 def require_repeatable(client: Client, table: Table, filled: set[str], path: str) -> None:
     """Raise `TableProblem`, with the remedies, when a repeated insert into a Distributed table may double rows.
 
-    filled: the columns that the pipeline fills, always with the same values for a record. path: of the table in the
-    definition, for the error.
+    filled: the columns that the pipeline fills, always with the same values for a record.
+    path: of the table in the definition, for the error.
     """
     distributed = parse_distributed(table.engine_full)
     servers = "SELECT shard_num, count() FROM system.clusters WHERE cluster = {cluster:String} GROUP BY 1"
@@ -129,7 +129,8 @@ def require_more_tokens_of(distributed: Distributed, local: Iterable[LocalTable]
 def _sharding_problems(distributed: Distributed, table: Table, filled: set[str], shards: int) -> Iterator[str]:
     """Yield why the sharding key may send a repeated row to another shard; with a single shard nothing.
 
-    filled: the columns that the pipeline fills. shards: their number.
+    filled: the columns that the pipeline fills.
+    shards: their number.
     """
     if shards <= 1:
         return
@@ -149,7 +150,8 @@ def _sharding_problems(distributed: Distributed, table: Table, filled: set[str],
 def _local_problems(distributed: Distributed, local: list[LocalTable], servers: int) -> Iterator[str]:
     """Yield which local tables are missing, forget insert tokens, or have views.
 
-    local: the local tables that exist. servers: the number of the cluster's servers, each of which must have one.
+    local: the local tables that exist.
+    servers: the number of the cluster's servers, each of which must have one.
     """
     name = f"{distributed.database}.{distributed.table}"
     if len(local) < servers:

@@ -117,7 +117,8 @@ class PartitionKeys:
     def _output_reasons(self, view: View, outputs: Mapping[str, str], name: str, seen: frozenset[str]) -> Iterator[str]:
         """Yield why an output column of a view's query may have another value for a repeated row.
 
-        outputs: the query's `select_list`, whose expressions may use each other's names; seen: names followed already.
+        outputs: the query's `select_list`, whose expressions may use each other's names.
+        seen: names followed already.
         """
         expression = outputs[name]
         yield from self._function_reasons(expression, f" in view {view.name}")

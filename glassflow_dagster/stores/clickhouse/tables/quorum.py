@@ -49,7 +49,9 @@ def require_replicas(client: Client, bookkeeping: Sequence[TableId], tables: Seq
     """Raise `TableProblem` for replicated tables with fewer replicas than an insert waits for.
 
     ClickHouse takes one replica for the majority of one (`auto`), and then waits for it without end; for a number of
-    replicas that there are not it refuses each insert. bookkeeping: tables whose rows are always written by `auto`.
+    replicas that there are not it refuses each insert.
+
+    bookkeeping: tables whose rows are always written by `auto`.
     tables: the sink's, whose rows are written as the user's setting says, as are those of their views.
     """
     problems = [*_lacking(client, bookkeeping, _MAJORITY, _OF_BOOKKEEPING)]

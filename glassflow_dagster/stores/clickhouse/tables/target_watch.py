@@ -61,8 +61,8 @@ class _QueryResult:
 class TargetWatch:
     """The target of a running pipeline.
 
-    notes: on the deduplication windows that the pipeline has set. warn: receives warnings about views that the user
-    cannot see.
+    notes: on the deduplication windows that the pipeline has set.
+    warn: receives warnings about views that the user cannot see.
     """
 
     client: Client

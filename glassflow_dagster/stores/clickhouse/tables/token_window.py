@@ -63,8 +63,8 @@ def window_settings(engine: str, blocks: int = TOKENS_KEPT, seconds: int = TOKEN
 def token_window_statement(window: TokenWindow, blocks: int = TOKENS_KEPT, cluster: str | None = None) -> str:
     """Return the ALTER TABLE statement that gives a table room for so many tokens; it covers later inserts only.
 
-    window: the one that the table has, of which neither the number nor the time becomes less. cluster: for ON CLUSTER,
-    since table settings, unlike columns, are not replicated.
+    window: the one that the table has, of which neither the number nor the time becomes less.
+    cluster: for ON CLUSTER, since table settings, unlike columns, are not replicated.
     """
     name = f"{full_name(window.database, window.table)}{on_cluster(cluster)}"
     blocks, seconds = max(window.blocks, blocks), max(window.seconds or 0, TOKENS_KEPT_SECONDS)

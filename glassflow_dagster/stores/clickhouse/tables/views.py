@@ -37,7 +37,8 @@ class View:
 class WrittenTables:
     """All tables that an insert into `target` writes to.
 
-    views: the views that the insert triggers, in breadth-first order. hidden: dependent views that the user cannot see.
+    views: the views that the insert triggers, in breadth-first order.
+    hidden: dependent views that the user cannot see.
     """
 
     target: TableId

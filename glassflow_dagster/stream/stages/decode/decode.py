@@ -13,8 +13,9 @@ from glassflow_dagster.stream.stages.source_index import FIELDS, is_of
 def decode(records: DataFrame, decoders: Sequence[Decoder], dropping: Sequence[int] = ()) -> DataFrame:
     """Decode each record with the decoder of its source.
 
-    decoders: by source index. dropping: the sources whose tombstones (records without a value) are dropped; those of
-    other sources are dead letters.
+    decoders: by source index.
+    dropping: the sources whose tombstones (records without a value) are dropped; those of other sources are dead
+        letters.
 
     Columns in: value BINARY, headers ARRAY<STRUCT<key, value>>, and source INT where there are two decoders (see
     `add_source_index`).

@@ -13,8 +13,10 @@ class Decoded(NamedTuple):
     """The columns of a decoded value.
 
     fields: STRUCT of the declared fields (STRING, LONG, DECIMAL(20,0), DOUBLE or BOOLEAN by their kind; array, map and
-    any as their JSON text) and `_error` STRING. error: STRING. Both errors are the reason why the value cannot be
-    decoded, NULL where it can. `error` is one that is found before the fields are read, and takes precedence.
+        any as their JSON text) and `_error` STRING.
+    error: STRING.
+    Both errors are the reason why the value cannot be decoded, NULL where it can. `error` is one that is found before
+    the fields are read, and takes precedence.
     """
 
     fields: Column

@@ -16,8 +16,8 @@ from glassflow_dagster.stream.stages.decode.key_fields_in_scala import add_key_f
 def decoder_of(source: Source, fields: Sequence[SchemaField], registry: str) -> Decoder:
     """Return the decoder for a source's records.
 
-    fields: the fields to decode. registry: the name under which the source's registry is declared
-    (`declare_registries`).
+    fields: the fields to decode.
+    registry: the name under which the source's registry is declared (`declare_registries`).
     """
     encoding = source.key_encoding
     if encoding is None:

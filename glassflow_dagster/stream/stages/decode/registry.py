@@ -55,7 +55,8 @@ def declare_registries(
 ) -> None:
     """Declare the registries of a definition (`registries_of`), whose queries can then be built.
 
-    patience_seconds: how long an answer is waited for. folder: keeps the schemas that were fetched; None for nowhere.
+    patience_seconds: how long an answer is waited for.
+    folder: keeps the schemas that were fetched; None for nowhere.
     Raises `GlassflowError` for certificates that are none, and on a Spark cluster, where each executor would ask the
     registry for itself, so that two could decide differently about one id.
     """
