@@ -1,6 +1,5 @@
 """Options that several commands share, and how the commands report errors."""
 
-import os
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -16,6 +15,7 @@ from glassflow_dagster.definition.problems import DefinitionError
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.given_schema import GivenSchema
 from glassflow_dagster.inference.servers import broker_addresses
+from glassflow_dagster.runtime.environment import variables
 from glassflow_dagster.runtime.safe_text import json_text, printable
 
 DEFAULT_DATA = Path(".glassflow")
@@ -41,19 +41,8 @@ class _StateType(click.ParamType):  # type: ignore[type-arg] # generic in the ne
             url = State(url=value).url
         except ValueError:
             self.fail(f"{value!r} is no store for state; write {STORES}", param, ctx)
-        before = os.environ.get(STATE)
-        os.environ[STATE] = url
-        if ctx:
-            ctx.call_on_close(lambda: _restore(STATE, before))
+        (ctx or click.get_current_context()).with_resource(variables({STATE: url}))
         return DEFAULT_STATE
-
-
-def _restore(variable: str, value: str | None) -> None:
-    """Set an environment variable to what it was; None for not set."""
-    if value is None:
-        os.environ.pop(variable, None)
-    else:
-        os.environ[variable] = value
 
 
 state_option = click.option(

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from glassflow_dagster.control.heartbeat import make_pipeline_folder
-from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runtime.file_lock import locked_file
 
 _NAME = "launch"
 
@@ -21,15 +21,7 @@ def launching(folder: Path) -> Iterator[None]:
 
     Raises `GlassflowError` for a folder that cannot be written.
     """
-    try:
-        make_pipeline_folder(folder)
-        lock = (folder / _NAME).open("w")
-    except OSError as error:
-        raise GlassflowError(
-            f"{folder}: cannot be written ({error.strerror}); choose another folder for state"
-        ) from None
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked_file(folder / _NAME, "choose another folder for state", lambda: make_pipeline_folder(folder)):
         yield
 
 

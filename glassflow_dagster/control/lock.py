@@ -22,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from glassflow_dagster.control.heartbeat import STALE_AFTER, is_alive, is_fresh, read_heartbeat
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runtime.environment import variables
 from glassflow_dagster.runtime.process import start_of, started_with
 
 # The environment variable that marks the processes which one driver has started.
@@ -124,15 +125,9 @@ class PipelineLock:
     @contextmanager
     def marking(self) -> Iterator[None]:
         """Mark the processes that start while the block runs, and all that they start, as this driver's."""
-        before = os.environ.get(MARK)
-        os.environ[MARK] = self._mark
-        try:
+        # Not for good: processes that this one starts otherwise (a Dagster run, for instance) may outlive the driver.
+        with variables({MARK: self._mark}):
             yield
-        finally:
-            # Processes that this one starts otherwise (a Dagster run, for instance) may outlive the driver.
-            os.environ.pop(MARK)
-            if before is not None:
-                os.environ[MARK] = before
 
     def end_started(self) -> None:
         """Kill the processes that are marked as this driver's, and return when all of them have ended."""

@@ -1,6 +1,5 @@
 """Starts and stops the process of a pool, and asks it which drivers are attached."""
 
-import fcntl
 import json
 import os
 import socket
@@ -25,6 +24,7 @@ from glassflow_dagster.control.pool_endpoint import (
 )
 from glassflow_dagster.definition.model.spark import DEFAULT_MEMORY, DRIVER_MEMORY, allowed_settings, spark_settings
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runtime.file_lock import locked_file
 from glassflow_dagster.runtime.process import Background
 
 SERVER = (sys.executable, "-m", "glassflow_dagster.driver.pool.server")
@@ -75,7 +75,7 @@ def ensure_pool(state: Path, name: str, report: Callable[[str], None]) -> Endpoi
     make_pipeline_folder(folder)
     endpoint = read_endpoint(folder)
     if endpoint is None:
-        with _one_at_a_time(folder):
+        with locked_file(folder / "launch.lock", "choose another folder for state"):
             # Another driver may have started it meanwhile.
             endpoint = read_endpoint(folder) or _start(folder, report)
     if endpoint.version != (own := Endpoint.model_fields["version"].default):
@@ -210,11 +210,3 @@ def _settings(folder: Path) -> dict[str, str]:
             f"{folder / _SETTINGS}: is damaged; set the settings of the pool again: glassflow-dagster pool start "
             f"{folder.name} --conf KEY=VALUE"
         ) from None
-
-
-@contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Wait for other drivers that start the pool at the same time."""
-    with (folder / "launch.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

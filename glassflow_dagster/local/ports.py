@@ -47,16 +47,14 @@ def _lowest_outgoing() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Return whether a server could listen on the port; connections in TIME_WAIT do not prevent it."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            if error.errno in {errno.EADDRINUSE, errno.EACCES}:
-                return False
-            raise
-        return True
+    """Return whether a server could listen on the port."""
+    try:
+        _bind(port)
+    except OSError as error:
+        if error.errno in {errno.EADDRINUSE, errno.EACCES}:
+            return False
+        raise
+    return True
 
 
 def require_free(port: int, service: str, option: str) -> None:
@@ -65,19 +63,24 @@ def require_free(port: int, service: str, option: str) -> None:
     service: whose port it is.
     option: of the command line, with which another port is chosen.
     """
+    try:
+        _bind(port)
+    except (PermissionError, OverflowError) as error:
+        raise GlassflowError(
+            f"{service}: port {port} cannot be used ({error}); choose one from 1024 to 65535 with {option} N"
+        ) from error
+    except OSError as error:
+        holder = holder_of(port)
+        by = f" by {holder}" if holder else ""
+        remedy = holder.remedy if holder else "stop the process that has it"
+        raise GlassflowError(
+            f"{service}: port {port} is in use{by}; {remedy}, or choose another port with {option} N"
+        ) from error
+
+
+def _bind(port: int) -> None:
+    """Listen on a port as a server could, for a moment; raises `OSError`, and `OverflowError` for no port."""
     with socket.socket() as probe:
         # As servers do: connections in TIME_WAIT do not prevent binding.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except (PermissionError, OverflowError) as error:
-            raise GlassflowError(
-                f"{service}: port {port} cannot be used ({error}); choose one from 1024 to 65535 with {option} N"
-            ) from error
-        except OSError as error:
-            holder = holder_of(port)
-            by = f" by {holder}" if holder else ""
-            remedy = holder.remedy if holder else "stop the process that has it"
-            raise GlassflowError(
-                f"{service}: port {port} is in use{by}; {remedy}, or choose another port with {option} N"
-            ) from error
+        probe.bind(("127.0.0.1", port))

@@ -8,7 +8,6 @@ An object store is a third server, `object-store`, where it is asked for. All li
 find the processes by these records, never by name.
 """
 
-import fcntl
 import http
 import os
 import sys
@@ -27,6 +26,7 @@ from glassflow_dagster.local.object_store import object_store_answers, prepare_o
 from glassflow_dagster.local.port_holders import holder_of
 from glassflow_dagster.local.ports import free_port, is_free, require_free
 from glassflow_dagster.runtime import direct
+from glassflow_dagster.runtime.file_lock import locked_file
 from glassflow_dagster.runtime.process import Background, read_process, start_process, write_process
 
 DEFAULT_KAFKA_PORT, DEFAULT_CLICKHOUSE_PORT = 9092, 8123
@@ -253,16 +253,12 @@ def _locked(data: Path) -> Iterator[None]:
 
     Raises GlassflowError when the folder cannot be written.
     """
-    try:
+
+    def make_folders() -> None:
         for folder in ("logs", "kafka", "clickhouse"):
             (data / folder).mkdir(parents=True, exist_ok=True)
-        lock = (data / ".lock").open("w")
-    except OSError as error:
-        raise GlassflowError(
-            f"{data}: cannot be written ({error.strerror}); make it writable, or choose another folder with --data DIR"
-        ) from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+
+    with locked_file(data / ".lock", "make it writable, or choose another folder with --data DIR", make_folders):
         yield
 
 

@@ -4,7 +4,6 @@ Every entry is complete or absent: it is written to a temporary folder beside it
 killed process nor two processes at once leave an incomplete entry.
 """
 
-import fcntl
 import os
 import shutil
 import tempfile
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runtime.file_lock import locked_file
 
 
 def cache_folder() -> Path:
@@ -26,20 +25,12 @@ def exclusive(folder: Path, waiting: Callable[[], None] = lambda: None) -> Itera
 
     Raises GlassflowError when the cache cannot be written.
     """
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = folder.with_name(f".{folder.name}.lock").open("w")
-    except OSError as error:
-        raise GlassflowError(
-            f"{folder.parent}: cannot be written ({error.strerror}); "
-            "make it writable, or set GLASSFLOW_CACHE to another folder"
-        ) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waiting()
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked_file(
+        folder.with_name(f".{folder.name}.lock"),
+        "make it writable, or set GLASSFLOW_CACHE to another folder",
+        lambda: folder.parent.mkdir(parents=True, exist_ok=True),
+        waiting,
+    ):
         yield
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from glassflow_dagster.runtime.environment import variables
+
 _FILE = "spark.properties"
 # pyspark's variable for the arguments of the `spark-submit` that it runs.
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
@@ -49,16 +51,14 @@ def submitted_settings(folder: Path, settings: Mapping[str, str]) -> Iterator[No
     folder: for the file of the settings, which is removed afterwards.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    file, before = folder / _FILE, os.environ.get(_ARGUMENTS)
+    file = folder / _FILE
     write_properties(file, settings)
     # Without the first option, spark-defaults.conf would no longer count.
-    os.environ[_ARGUMENTS] = f"--load-spark-defaults --properties-file {shlex.quote(str(file))} pyspark-shell"
+    arguments = f"--load-spark-defaults --properties-file {shlex.quote(str(file))} pyspark-shell"
     try:
-        yield
+        with variables({_ARGUMENTS: arguments}):
+            yield
     finally:
-        os.environ.pop(_ARGUMENTS)
-        if before is not None:
-            os.environ[_ARGUMENTS] = before
         file.unlink(missing_ok=True)
 
 

@@ -14,21 +14,12 @@ import pytest
 from pydantic import SecretStr
 
 from glassflow_dagster.definition.model.connections import SchemaRegistry
-from glassflow_dagster.definition.model.types import (
-    FIELD_KINDS,
-    declared_as,
-    kinds_taken,
-    parse_column_type,
-    unsupported_reason,
-)
 from glassflow_dagster.errors import GlassflowError
-from glassflow_dagster.inference.columns import choose_column
-from glassflow_dagster.inference.events import Events
-from glassflow_dagster.inference.fields import Field, declared_fields
 from glassflow_dagster.inference.schema_events import read_avro_events
 from glassflow_dagster.stores.kafka.avro_values import AvroReader
 from glassflow_dagster.stores.kafka.records import Record
 from glassflow_dagster.stores.kafka.schema_registry import RegistryReader, RegistryRedirects
+from tests.inference.proposals import fields_of, type_and_column
 from tests.servers.registry import Registry, serving
 
 ADDRESS = {"type": "record", "name": "Address", "fields": [
@@ -96,11 +87,6 @@ def encoded(schema: Any, event: Any, named: dict[str, Any] | None = None) -> byt
     return stream.getvalue()
 
 
-def fields_of(events: Events) -> tuple[Field, ...]:
-    assert events.declared is not None
-    return declared_fields(events.objects, events.declared).declared
-
-
 @pytest.mark.parametrize(("kind", "value", "declared", "column"), TYPES)
 def test_each_type_has_a_field_and_a_column_that_takes_it(
     kind: Any, value: Any, declared: str, column: str, registry: Registry
@@ -109,12 +95,7 @@ def test_each_type_has_a_field_and_a_column_that_takes_it(
     number = registry.register("t-value", schema)
     events = read_avro_events([record(number, encoded(schema, {"f": value}))], reader(registry))
     assert not events.skipped
-    [field] = fields_of(events)
-    declared_type = field.declared.type if field.declared else declared_as(field.kind)
-    assert (declared_type, choose_column(field).type) == (declared, column)
-    parsed = parse_column_type(column)
-    assert unsupported_reason(parsed) is None
-    assert FIELD_KINDS[declared] in kinds_taken(parsed)
+    assert type_and_column(events) == (declared, column)
 
 
 def test_records_within_are_flattened_and_references_are_looked_up(registry: Registry) -> None:

@@ -7,23 +7,16 @@ from uuid import UUID
 import pytest
 
 from glassflow_dagster.definition.model.connections import SchemaRegistry
-from glassflow_dagster.definition.model.types import (
-    FIELD_KINDS,
-    declared_as,
-    kinds_taken,
-    parse_column_type,
-    unsupported_reason,
-)
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.inference.columns import choose_column
-from glassflow_dagster.inference.events import Events
-from glassflow_dagster.inference.fields import MAX_FIELDS, Field, declared_fields
+from glassflow_dagster.inference.fields import MAX_FIELDS, declared_fields
 from glassflow_dagster.inference.formats import read_events
 from glassflow_dagster.inference.schema_events import read_protobuf_events
 from glassflow_dagster.stores.kafka.protobuf_values import Ask, ProtobufReader
 from glassflow_dagster.stores.kafka.records import Record
 from glassflow_dagster.stores.kafka.schema_registry import RegistryReader
 from glassflow_dagster.stream.scala.reader_process import ReaderProcess
+from tests.inference.proposals import fields_of, type_and_column
 from tests.servers.registry import Registry, serving
 
 # They start a JVM.
@@ -110,11 +103,6 @@ def proto3(*messages: str) -> str:
     return f'syntax = "proto3"; package shop; {GOOGLES} {" ".join(messages)}'
 
 
-def fields_of(events: Events) -> tuple[Field, ...]:
-    assert events.declared is not None
-    return declared_fields(events.objects, events.declared).declared
-
-
 @pytest.mark.parametrize(("declaration", "value", "declared", "column"), TYPES)
 def test_each_type_has_a_field_and_a_column_that_takes_it(
     declaration: str, value: bytes, declared: str, column: str, registry: Registry, ask: Ask
@@ -123,12 +111,7 @@ def test_each_type_has_a_field_and_a_column_that_takes_it(
     number = registry.register("t", proto3(f"message Event {{ {declaration} = 1; {inner} }}"), kind="PROTOBUF")
     events = read_protobuf_events([record(number, value)], reader(registry, ask))
     assert not events.skipped
-    [field] = fields_of(events)
-    declared_type = field.declared.type if field.declared else declared_as(field.kind)
-    assert (declared_type, choose_column(field).type) == (declared, column)
-    parsed = parse_column_type(column)
-    assert unsupported_reason(parsed) is None
-    assert FIELD_KINDS[declared] in kinds_taken(parsed)
+    assert type_and_column(events) == (declared, column)
 
 
 def test_messages_within_are_flattened_and_references_are_looked_up(registry: Registry, ask: Ask) -> None:

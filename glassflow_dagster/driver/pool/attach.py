@@ -29,6 +29,7 @@ from glassflow_dagster.driver.jvm import kept_interrupts
 from glassflow_dagster.driver.options import Report
 from glassflow_dagster.driver.pool.crashes import TURN_SECONDS, Member
 from glassflow_dagster.errors import GlassflowError
+from glassflow_dagster.runtime.environment import variables
 from glassflow_dagster.stream.spark.py4j_logging import be_quiet_about_lost_jvm
 
 # Of pyspark, for a JVM that runs already.
@@ -93,11 +94,8 @@ def _context(reply: Reply) -> Iterator[SparkContext]:
     """Connect pyspark to the JVM's server for this driver; yield the context of the pool."""
     # Workers of the pool run this project's code; pyspark sends each task the interpreter that it needs.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ[_PORT], os.environ[_SECRET] = str(reply.port), reply.secret.get_secret_value()
-    try:
+    with variables({_PORT: str(reply.port), _SECRET: reply.secret.get_secret_value()}):
         gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
-    finally:
-        del os.environ[_PORT], os.environ[_SECRET]
     try:
         session = gateway.jvm.glassflow.SharedSessions.of(reply.session)
         java_context = gateway.jvm.JavaSparkContext(session.sparkContext())

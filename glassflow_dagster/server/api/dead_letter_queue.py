@@ -5,7 +5,6 @@ that does not arrive loses nothing; `dlq/list` still has them, and they can be r
 """
 
 import base64
-import fcntl
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from glassflow_dagster.definition.model.pipeline import PipelineConfig
+from glassflow_dagster.runtime.file_lock import locked_file
 from glassflow_dagster.server.api import message_ids
 from glassflow_dagster.server.api.catalog import iso
 from glassflow_dagster.server.api.files import write_atomically
@@ -151,9 +151,8 @@ class DeadLetterQueue:
     @contextmanager
     def _position_locked(self) -> Iterator[None]:
         """Hold the lock of the position, so that two consumers do not get the same dead letters."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (self.folder / f".{self.config.pipeline_id}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        file = self.folder / f".{self.config.pipeline_id}.lock"
+        with locked_file(file, "make it writable", lambda: self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)):
             yield
 
 

@@ -4,7 +4,6 @@ Beside them the folder `.api`, which only its owner can read, has what the API k
 from 1 on, without gaps, the last one being the current), `secrets/ID/`, and a lock.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from glassflow_dagster.definition.problems import DefinitionError
 from glassflow_dagster.definition.yaml_text import write_yaml
 from glassflow_dagster.errors import GlassflowError
 from glassflow_dagster.runtime.durable import sync
+from glassflow_dagster.runtime.file_lock import locked_file
 
 PRIVATE = ".api"
 # Ids become names of folders. Others are invalid anyway.
@@ -85,17 +85,13 @@ class DefinitionFiles:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder's lock, among the threads and processes that write in it; raises `GlassflowError`."""
-        try:
+
+        def make() -> None:
             _make_folder(self.private)
             # The definitions may be in a repository, the secrets must not.
             (self.private / ".gitignore").write_text("*\n")
-            lock = (self.private / "lock").open("w")
-        except OSError as error:
-            raise GlassflowError(
-                f"{self.private}: cannot be written ({error.strerror}); make it writable, or choose another --pipelines"
-            ) from None
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+
+        with locked_file(self.private / "lock", "make it writable, or choose another --pipelines", make):
             yield
 
     def all(self) -> list[Stored]:

@@ -4,7 +4,6 @@ Replays of one pipeline end each other, so they cannot run at once. A request is
 so that it is done also where the process ends before. Processes on the same folder of definitions take turns.
 """
 
-import fcntl
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, Thread
 
+from glassflow_dagster.runtime.file_lock import locked_file
 from glassflow_dagster.server.api.files import write_atomically
 
 # Gets the pipeline, the id of the request, and the conditions that together select the dead letters; raises nothing.
@@ -48,9 +48,8 @@ class ReplayRequests:
         Thread(target=self._work_off, args=(pipeline_id,), name=f"replays-{pipeline_id}", daemon=True).start()
 
     def _work_off(self, pipeline_id: str) -> None:
-        with (self.folder / pipeline_id / ".lock").open("w") as lock:
-            # Another process may be at work.
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        # Another process may be at work.
+        with locked_file(self.folder / pipeline_id / ".lock", "make it writable"):
             while file := self._next(pipeline_id):
                 request_id = file.stem.partition("-")[2]
                 self.work(pipeline_id, request_id, json.loads(file.read_text()))

@@ -17,7 +17,7 @@ from glassflow_dagster.server.otlp.budget import OVERHEAD, Budget
 from glassflow_dagster.server.otlp.receiver_metrics import ReceiverMetrics
 from glassflow_dagster.server.otlp.refusals import Reason, Refusal
 from glassflow_dagster.stores.kafka.client import client_settings
-from glassflow_dagster.stores.kafka.errors import KafkaRefused
+from glassflow_dagster.stores.kafka.consumer import usable_settings
 
 _POLL_SECONDS = 0.1  # how long the poll thread waits for an event before it looks whether it shall end
 _UNLIMITED_KBYTES = 2_147_483_647  # librdkafka's maximum: the budget is the limit of its queue
@@ -176,10 +176,5 @@ def _producer(connection: KafkaConnection, limits: Limits, on_error: Callable[[K
         "allow.auto.create.topics": False,
         "error_cb": on_error,
     }
-    try:
+    with usable_settings():
         return Producer(settings)
-    except KafkaException as error:
-        raise KafkaRefused(
-            f"connection_params: Kafka's client cannot use them ({error.args[0].str()}); correct root_ca, client_cert, "
-            "client_key, settings and oauth"
-        ) from error

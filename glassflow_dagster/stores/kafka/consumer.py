@@ -31,7 +31,7 @@ def open_consumer(
     the settings, such as an invalid private key.
     """
     errors: list[KafkaError] = []
-    try:
+    with usable_settings():
         consumer = Consumer({
             **client_settings(connection),
             "group.id": UNUSED_GROUP,
@@ -40,15 +40,22 @@ def open_consumer(
             "error_cb": errors.append,
             **(settings or {}),
         })  # fmt: skip
+    try:
+        yield consumer, errors
+    finally:
+        consumer.close()
+
+
+@contextmanager
+def usable_settings() -> Iterator[None]:
+    """Raise `KafkaRefused` where librdkafka rejects the settings of the client that the block creates."""
+    try:
+        yield
     except KafkaException as error:
         raise KafkaRefused(
             f"connection_params: Kafka's client cannot use them ({error.args[0].str()}); correct root_ca, client_cert, "
             "client_key, settings and oauth"
         ) from error
-    try:
-        yield consumer, errors
-    finally:
-        consumer.close()
 
 
 @contextmanager
