@@ -14,7 +14,7 @@ class Asks(Protocol):
     """Asks a person, and tells what was found."""
 
     def answer(self, question: Question) -> str:
-        """Return the answer to a question, as `Answers` have it."""
+        """Return the answer to a question; several chosen options are separated by line ends (see `Answers`)."""
 
     def confirm(self, text: str, *, default: bool) -> bool:
         """Return whether the person agrees."""

@@ -28,8 +28,8 @@ _JOIN_FIGURES = ("matched", "unmatched", "waiting", "late", "accepted", "null_ke
 def topics_metadata(health: Health, topics: Sequence[str]) -> Metadata:
     """Return the metadata of a source's topics: partitions, offsets and lag (in records).
 
-    Of several topics, partitions and lag are sums, the offsets are by topic, and each has a lag of its own, too.
-    Only the problem when Kafka's offsets, no lag when the committed offsets are not available.
+    Of several topics, `partitions` and `lag` are sums, and the offsets and `lags` are by topic. Where Kafka's offsets
+    cannot be read, there is only `problem`; without committed offsets there is no lag.
     """
     if len(topics) == 1:
         return _topic_metadata(health, topics[0])

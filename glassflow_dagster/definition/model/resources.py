@@ -49,12 +49,12 @@ class Resources(Part):
 
     @property
     def state_partitions(self) -> int | None:
-        """The number of partitions of the deduplication state; None when not set."""
+        """The number of partitions of the deduplication state: the most replicas of a transform; None when not set."""
         return max((t.replicas for t in self.transform if t.replicas), default=None)
 
     @property
     def cores(self) -> int | None:
-        """The number of tasks that run at once; None when not set."""
+        """The number of tasks that run at once: the most replicas of a source or the sink; None when not set."""
         stages: list[_Stage] = [*self.sources, *([self.sink] if self.sink else [])]
         return max((stage.replicas for stage in stages if stage.replicas), default=None)
 

@@ -53,13 +53,13 @@ def flights() -> pd.DataFrame:
 
 
 def departures() -> pd.DataFrame:
-    """Return the flights of one month, 27,004 rows, in the order of the file: by day and departure time."""
+    """Return the flights of January 2013, 27,004 rows, in the order of the file: by day and departure time."""
     table = flights()
     return table[table["month"] == _JOINED_MONTH]
 
 
 def weather() -> pd.DataFrame:
-    """Return the hourly weather of that month at the three airports, 2,226 rows; some hours are missing."""
+    """Return the hourly weather of January 2013 at New York's airports, 2,226 rows; some hours are missing."""
     table = _read("weather.csv")
     return table[table["month"] == _JOINED_MONTH].sort_values(["time_hour", "origin"])
 

@@ -20,7 +20,7 @@ class AuditLog:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, **request: Any) -> str:
-        """Write a request's line, and return the id that both lines have; raises `GlassflowError`.
+        """Write the line of a request that is about to be done; return its id, for `end`. Raises `GlassflowError`.
 
         A request whose line cannot be written is not done.
         """
@@ -29,7 +29,7 @@ class AuditLog:
         return request_id
 
     def end(self, request_id: str, **outcome: Any) -> None:
-        """Write what became of a request; raises `GlassflowError`."""
+        """Write the line of what became of a request; raises `GlassflowError`. request_id: of `begin`."""
         self._append({"request": request_id, "event": "done", **outcome})
 
     def _append(self, entry: dict[str, Any]) -> None:

@@ -36,8 +36,9 @@ _Place = tuple[_Step, ...]
 class Protected:
     """A definition as it is to be written, with references to the files of its secrets.
 
-    secrets: file name -> value.
     plain: the definition with the values of new secrets, which have no file yet.
+    secrets: file name -> value, of the files to be written.
+    problems: what is wrong with the secrets and references that the client has sent.
     """
 
     definition: dict[str, Any]
@@ -59,9 +60,12 @@ def masked(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def protect(sent: Mapping[str, Any], stored: Mapping[str, Any] | None, folder: str, prefix: str) -> Protected:
-    """Return a definition with its secrets taken out, and what is wrong with its references.
+    """Move the secrets of a definition that a client has sent into files; return what is to be written.
 
-    sent, stored: v3 definitions as written.
+    In the definition a reference to a file takes the place of each secret. A secret that the client sends back masked,
+    as it got it, stays what it is in the stored definition.
+    sent: the v3 definition of the client.
+    stored: the v3 definition that it replaces; None for a new pipeline.
     folder: where the secrets' files are, relative to the definition.
     prefix: of the files' names.
     """

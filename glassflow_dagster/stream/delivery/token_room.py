@@ -50,11 +50,15 @@ class TokenRoom:
         self._checked = TOKENS_KEPT // 2 // self.tasks
 
     def reserve(self) -> None:
-        """Make room for the tokens of one more insert, before it is sent; raise what `keep` raises."""
+        """Enlarge the table's window if one more insert, which is to be sent, might use up the batch's half of it.
+
+        Raises what `keep` raises.
+        """
         self._used += self.tokens_per_insert
         if self._used <= self._checked:
             return
-        # All tasks use tokens as fast. In steps, as each change of a setting writes the table's metadata.
+        # As if every task had used as many tokens as this one. The window is doubled, since each change of a setting
+        # writes the table's metadata.
         tokens = TOKENS_KEPT
         while tokens // 2 // self.tasks < self._used:
             tokens *= 2
