@@ -7,7 +7,13 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from glassflow_dagster.definition.model.connections import ClickHouseConnection
-from glassflow_dagster.stores.bookkeeping.ledger import LEDGER, LedgerRow, insert_ledger_row, read_max_event_times
+from glassflow_dagster.stores.bookkeeping.ledger import (
+    LEDGER,
+    LedgerRow,
+    insert_ledger_row,
+    read_arrivals,
+    read_max_event_times,
+)
 from glassflow_dagster.stores.bookkeeping.outcomes import Outcomes
 from glassflow_dagster.stores.bookkeeping.tables import ensure_bookkeeping
 from glassflow_dagster.stores.bookkeeping.totals import read_totals
@@ -67,6 +73,20 @@ def test_the_newest_event_times_are_those_of_the_batches_that_are_asked_for(
     assert found(range(3)) == (9, earlier_than_dates)
     assert found(range(1, 2)) == (5, None)
     assert found(range(0)) == (None, None)
+
+
+def test_arrivals_are_the_ends_of_each_ten_seconds_in_which_batches_read_events(
+    client: Client, connection: ClickHouseConnection
+) -> None:
+    ensure_bookkeeping(client, connection.database)
+    first = ledger_row("mine", 0, 5, 14)
+    for batch, (second, read) in enumerate([(0, 1), (11, 1), (13, 0), (15, 1), (19, 1), (30, 0)]):
+        row = replace(
+            first, batch_id=batch, batch_time_ms=1_700_000_000_000 + second * 1000, outcomes=Outcomes(read=read)
+        )
+        insert_ledger_row(Inserter(client, 10, print), connection.database, row, Token(f"token {batch}"))
+    found = read_arrivals(client, connection.database, "mine", first.checkpoint_id, after=1_700_000_000.0)
+    assert sorted(found) == [1_700_000_011.0, 1_700_000_019.0]
 
 
 def test_a_ledger_without_batches_is_all_zero_and_a_missing_one_is_said(
