@@ -24,12 +24,6 @@ def objects(depth: int, name: str) -> dict[str, Any]:
     return found
 
 
-# A query without "=" is one name, and names in a map's value have the limit of names in JSON.
-QUERY_NAME = (
-    "output 'asked', hasAnyKey(parseQuery(text), [\"x\"]): parseQuery(text): "
-    "invalid JSON: a name of more than 50000 bytes"
-)
-
 # The record, and how the reason of its dead letter begins; None for a record that becomes a row.
 HOSTILE: list[tuple[bytes, str | None]] = [
     (nested(100, b"[" * 100_000 + b"]" * 100_000), "invalid JSON: arrays and objects more than 1000 deep"),
@@ -40,15 +34,13 @@ HOSTILE: list[tuple[bytes, str | None]] = [
     (nested(105, b'{"' + b"n" * MILLION + b'":1}'), "invalid JSON: a name of more than 50000 bytes"),
     # The paths of a thousand nested objects, written out, would exceed the heap.
     (record(106, body=objects(900, "n" * 1000)), None),
-    (record(107, list=list(range(5000))), "output 'seen', uniq(list): uniq(list): the list has more than 1,000"),
-    (
-        record(108, text="&".join(f"p{i}=1" for i in range(5000))),
-        "output 'asked', hasAnyKey(parseQuery(text), [\"x\"]): parseQuery(text): the query has more than 1,000",
-    ),
+    # Compared pair by pair, these would take days.
+    (record(107, list=list(range(100_000))), None),
+    (record(108, text="&".join(f"p{i}=1" for i in range(100_000))), None),
     # Patterns and numbers for which Java's own functions overflow the stack or never return.
-    (record(109, text="ab" * 100_000), QUERY_NAME),
+    (record(109, text="ab" * 100_000), None),
     (record(110, text=",".join("12345") * 12), None),
-    (record(111, text="1" * MILLION + "x"), QUERY_NAME),
+    (record(111, text="1" * MILLION + "x"), None),
     (record(112, id="k" * MILLION), None),
 ]
 

@@ -314,6 +314,11 @@ TRANSFORMS += [
     ('sort(tags, "desc")', {"tags": ["b", "é", "a"]}, ["é", "b", "a"]),
     ('sort([2, 1], "asc")', {}, [1, 2]),
     ("uniq(tags)", {"tags": [1, 1.0, "1", None, None, [1], [1]]}, [1, "1", None, [1]]),
+    (
+        "uniq(tags)",
+        {"tags": [[1], "[1]", [1.0], {"a": 1, "b": [0.0]}, {"b": [-0.0], "a": 1}]},
+        [[1], "[1]", {"a": 1, "b": [0.0]}],
+    ),
     # Compared pair by pair these run for days.
     ("len(uniq(tags))", {"tags": list(range(100_000))}, 100_000),
     ("len(parseQuery(name))", {"name": "&".join(f"p{n}=1" for n in range(100_000))}, 100_000),

@@ -27,6 +27,7 @@ from glassflow_dagster.definition.model.connections import KafkaConnection
 from glassflow_dagster.definition.model.kafka_settings import PASSED_ON
 from glassflow_dagster.definition.model.source import Source
 from glassflow_dagster.stores.kafka.client import spark_options
+from glassflow_dagster.stream.inline_or_job import INLINE_BYTES
 from glassflow_dagster.stream.spark.session import java
 from glassflow_dagster.stream.stages.source import BatchLimits, Subscription, kafka_stream, read_ranges, read_records
 from tests.servers.stack import Stack
@@ -256,7 +257,7 @@ def test_every_reader_has_a_timestamp_as_the_producer_gave_it(
 
     options = java(spark).org.apache.spark.sql.util.CaseInsensitiveStringMap(topic.options)
     kafka010 = java(spark).org.apache.spark.sql.kafka010
-    tail = kafka010.KafkaTail(options, len(times))
+    tail = kafka010.KafkaTail(options, len(times), INLINE_BYTES)
     try:
         start = json.dumps({topic.name: {"0": 0, "1": 0}})
         tail.goTo(java(spark).org.apache.spark.sql.execution.streaming.runtime.SerializedOffset(start))

@@ -3,16 +3,7 @@ package glassflow
 import java.math.BigInteger
 
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.types.{
-  Decimal,
-  StringType,
-  LongType,
-  DoubleType,
-  BooleanType,
-  TimestampType,
-  DataType,
-  DecimalType
-}
+import org.apache.spark.sql.types.{StringType, LongType, DoubleType, BooleanType, TimestampType, DataType, DecimalType}
 import org.apache.spark.unsafe.types.UTF8String
 
 /** What a program is evaluated for: the fields of one record, and what was computed of them so far. To be used by one
@@ -26,13 +17,12 @@ import org.apache.spark.unsafe.types.UTF8String
 final class Evaluation(fields: Int, kept: Int) {
   var struct: InternalRow = _
   var computed: InternalRow = _
-  // The values of fields that are JSON, by the number of the field, and of terms that occur several times; UNKNOWN
-  // until
-  // they are computed.
+  // UNKNOWN until they are computed: the values of fields that are JSON, by the number of the field, and those of terms
+  // that occur several times.
   val opened = new Array[Any](fields)
   val values = new Array[Any](kept)
   // What `#` stands for in each predicate that is being evaluated, the innermost last.
-  private var elements = new Array[Any](4)
+  private val elements = new Array[Any](Evaluation.MOST_PREDICATES)
   private var depth = 0
 
   def begin(struct: InternalRow, computed: InternalRow): Unit = {
@@ -48,8 +38,6 @@ final class Evaluation(fields: Int, kept: Int) {
 
   /** Evaluate a term for an element of a list. */
   def ofElement[T](element: Any)(evaluate: => T): T = {
-    if (depth == elements.length) elements = java.util.Arrays.copyOf(elements.asInstanceOf[Array[AnyRef]], depth * 2)
-      .asInstanceOf[Array[Any]]
     elements(depth) = element
     depth += 1
     try evaluate
@@ -59,6 +47,9 @@ final class Evaluation(fields: Int, kept: Int) {
 
 object Evaluation {
   val UNKNOWN = new Object
+
+  // How deep predicates may be in each other: the limit of definition/expressions/check.py.
+  private final val MOST_PREDICATES = 4
 }
 
 /** A part of an expression, as definition/expressions/check.py has checked it.
@@ -108,6 +99,7 @@ abstract class Term {
     case number: java.lang.Long => number
     case number: BigInteger if number.bitLength < 64 => number.longValue
     case _: BigInteger => of.fail("a number exceeds 64 bits")
+    case _ => of.fail(s"$source is not a whole number")
   }
 
   final def list(e: Evaluation, of: Term): ListValue = notNil(e, of) match {

@@ -1,7 +1,7 @@
 package glassflow
 
 import java.math.{BigDecimal, BigInteger}
-import java.util.{ArrayList => JavaList, HashMap => JavaMap}
+import java.util.{HashMap => JavaMap}
 
 import org.apache.spark.sql.catalyst.util.SQLOrderingUtil
 import org.apache.spark.unsafe.types.UTF8String
@@ -50,6 +50,11 @@ final class NumberValue(val written: String) {
 
   def hasExponent: Boolean = written.indexOf('e') >= 0 || written.indexOf('E') >= 0
   def isInteger: Boolean = !hasExponent && written.indexOf('.') < 0
+}
+
+/** An array or object as JSON in one form, which differs from a text of these characters. */
+final case class NestedKey(json: UTF8String) extends Comparable[NestedKey] {
+  override def compareTo(other: NestedKey): Int = json.compareTo(other.json)
 }
 
 /** The values of expressions. By their kind (definition/expressions/signatures.py) they are: UTF8String for texts and
@@ -104,16 +109,17 @@ object Values {
     case _ => isNumber(left) && isNumber(right) && compareNumbers(left, right) == 0
   }
 
-  /** An object for a hash table: equal for values that are the same as values in JSON, whose numbers are doubles. */
-  def key(value: Any): Any = value match {
-    case list: ListValue =>
-      val keys = new JavaList[Any](list.size)
-      list.items.foreach(item => keys.add(key(item)))
-      keys
-    case members: ObjectValue =>
-      val keys = new JavaMap[UTF8String, Any]()
-      members.names.indices.foreach(i => keys.put(members.names(i), key(members.values(i))))
-      keys
+  /** An object for a hash table: equal for values that are the same as values in JSON, whose numbers are doubles. It
+    * has an order, by which Java finds it quickly also among many that have its hash, as a producer might send them.
+    */
+  private def key(value: Any): Any = value match {
+    case _: ListValue | _: ObjectValue => NestedKey(JsonWriter.sortedText(withDoubles(value)))
+    case other => withDoubles(other)
+  }
+
+  private def withDoubles(value: Any): Any = value match {
+    case list: ListValue => ListValue(list.items.map(withDoubles))
+    case members: ObjectValue => ObjectValue(members.names, members.values.map(withDoubles))
     case number if isNumber(number) => double(number) + 0.0 // -0.0 is 0.0
     case other => other
   }
