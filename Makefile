@@ -137,7 +137,7 @@ bench-%: setup
 	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(OPTIONS)
 	$(BIN)/python -m benchmarks.report
 
-bench-quick: setup ## five minutes: fails where a rate is more than 15 % below that of an earlier commit in the same run
+bench-quick: setup ## ten minutes: fails where a rate is more than 15 % below that of an earlier commit in the same run
 	$(BIN)/python -m glassflow_dagster.stream.spark.cds_archive
 	$(BIN)/python -m benchmarks.quick $(OPTIONS)
 

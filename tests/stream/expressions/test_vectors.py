@@ -91,6 +91,8 @@ FILTERS: list[tuple[str, dict[str, Any], bool]] = [
     ('"b" in keys(parseQuery(name)) and urlDecode(status) == "a b"', {"name": "a=1&b=2", "status": "a%20b"}, True),
     # Predicates.
     ('any(tags, # == "x")', {"tags": ["y", "x"]}, True),
+    # As deep as predicates may be in each other.
+    ("any(tags, any(tags, any(tags, any(tags, # == 1))))", {"tags": [2, 1]}, True),
     ("any(tags, # > 2)", {"tags": [1, 3, "x"]}, True),
     ("any(tags, true)", {"tags": []}, False),
     (
