@@ -46,7 +46,11 @@ def interpret(node: Node, record: dict[str, Any]) -> Any:
             return record[_ELEMENT]
         case Slice(base=base, start=start, end=end):
             bounds = [None if at is None else _number(interpret(at, record)) for at in (start, end)]
-            return _cut(interpret(base, record), *bounds)
+            value = interpret(base, record)
+            # Inside JSON only arrays are cut: a slice of a value of unknown type is a list.
+            if isinstance(value, str) and not isinstance(base, Field):
+                raise NoValueError
+            return _cut(value, *bounds)
         case Call(function=function, arguments=(listed, Predicate(body=body))):
             return _predicate_call(function, interpret(listed, record), body, record)
         case Member() | Index():
@@ -171,7 +175,7 @@ def _range(first: float, last: float) -> list[int]:
 
 def _ordered(operator: str, left: Any, right: Any) -> bool:
     read = _text if isinstance(left, str) or isinstance(right, str) else _number
-    one, other = read(left), read(right)
+    one, other = _of_one_type(read(left), read(right))
     return {"<": one < other, "<=": one <= other, ">": one > other, ">=": one >= other}[operator]
 
 
@@ -207,7 +211,16 @@ def _look_up(base: Any, key: Any) -> Any:
 
 def _same(left: Any, right: Any) -> bool:
     numbers = [isinstance(value, (int, float)) and not isinstance(value, bool) for value in (left, right)]
+    if all(numbers):
+        left, right = _of_one_type(left, right)
     return left == right and (all(numbers) or type(left) is type(right))
+
+
+def _of_one_type(left: Any, right: Any) -> tuple[Any, Any]:
+    """Return two values; a whole number beside a float as a float, which Python compares exactly."""
+    if isinstance(left, float) or isinstance(right, float):
+        return float(left), float(right)
+    return left, right
 
 
 def _truth(value: Any) -> bool:
