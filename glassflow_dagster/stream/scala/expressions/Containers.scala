@@ -104,9 +104,8 @@ final class IndexTerm(val kind: String, val source: String, base: Term, index: T
       val at = index.long(e, this)
       container match {
         case list: ListValue =>
-          val position = if (at < 0) at + list.size else at
-          if (position < 0 || position >= list.size) fail("the index is out of range")
-          list.items(position.toInt)
+          val position = list.position(at)
+          if (position < 0) fail("the index is out of range") else list.items(position)
         case _ => fail(s"${base.source} is not an array")
       }
     }
@@ -120,8 +119,8 @@ final class GetTerm(val kind: String, val source: String, base: Term, index: Ter
       case (members: ObjectValue, name: UTF8String) => members.get(name)
       case (list: ListValue, number) if Values.isNumber(number) =>
         val at = index.long(e, this)
-        val position = if (at < 0) at + list.size else at
-        if (position < 0 || position >= list.size) null else list.items(position.toInt)
+        val position = list.position(at)
+        if (position < 0) null else list.items(position)
       case _ => null
     }
   }

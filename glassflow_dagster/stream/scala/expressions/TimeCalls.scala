@@ -74,7 +74,7 @@ object TimeCalls {
     val written = new DateTimeFormatterBuilder().appendInstant(digits).toFormatter
     ofWhole { number =>
       val second = Math.floorDiv(number, perSecond)
-      if (second < FIRST_SECOND || second > LAST_SECOND) null
+      if (!isWritableSecond(second)) null
       else {
         val nanos = Math.floorMod(number, perSecond) * (NANOS / perSecond)
         UTF8String.fromString(written.format(java.time.Instant.ofEpochSecond(second, nanos)))
@@ -132,10 +132,9 @@ object TimeCalls {
   )
 
   /** Whether a time is in the years 1 to 9999. */
-  def isWritable(micros: Long): Boolean = {
-    val second = Math.floorDiv(micros, MICROS)
-    second >= FIRST_SECOND && second <= LAST_SECOND
-  }
+  def isWritable(micros: Long): Boolean = isWritableSecond(Math.floorDiv(micros, MICROS))
+
+  private def isWritableSecond(second: Long): Boolean = second >= FIRST_SECOND && second <= LAST_SECOND
 
   private val SECOND = DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss'Z'")
 

@@ -9,6 +9,12 @@ import org.apache.spark.unsafe.types.UTF8String
 /** A list that an expression makes, or a JSON array. */
 final case class ListValue(items: Array[Any]) {
   def size: Int = items.length
+
+  /** The position of an index, of which a negative one counts from the end; -1 where it is out of range. */
+  def position(index: Long): Int = {
+    val found = if (index < 0) index + size else index
+    if (found < 0 || found >= size) -1 else found.toInt
+  }
 }
 
 /** An object, with its members in the order of the record. No name is there twice. */
